@@ -109,7 +109,7 @@ def report_stray_variables() -> None:
 
 
 def describe_sources(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
-    """Say where the options are set that an error mentions.
+    """Say where the options that an error mentions are set.
 
     Options that were typed on the command line are left out, as the user knows of them.
 

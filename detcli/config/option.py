@@ -199,7 +199,7 @@ class Option:
         return f"{minimum}<=x<={maximum}"
 
     def combine_texts(self, texts: Sequence[str]) -> Any:
-        """Combine the texts that were typed for an option to one raw value, for `parse_value`.
+        """Combine the texts that were typed for an option into one raw value, for `parse_value`.
 
         An option may be typed several times. The items of lists add up: `--classes car --classes
         bus` is the same as `--classes car,bus`.

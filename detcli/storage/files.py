@@ -210,8 +210,8 @@ class AtomicFile:
             self._folder = Folder(path.parent)
             try:
                 replaced_mode = self._folder.mode(path.name)
-                # An interrupt waits until the attributes are set by which `discard` removes the
-                # temporary file.
+                # An interrupt waits until the attributes by which `discard` removes the temporary
+                # file are set.
                 with interrupts.held():
                     temporary_name, self.file = self._folder.create(suffix)
                     self.temporary_path = path.with_name(temporary_name)

@@ -183,7 +183,7 @@ def _batch_axis_warning(file: ModelFile, converted: ModelProto) -> str:
 
 @contextlib.contextmanager
 def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterator[None]:
-    """Explain an error of a converted network in the block by --batch, if that is set.
+    """If --batch is set, blame it for an error of the converted network that the block runs.
 
     Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
     the network runs with another one.

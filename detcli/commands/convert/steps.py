@@ -402,8 +402,8 @@ class Steps:
         """
         contract = self._reading.contract  # how detcli reads the network's output
 
-        # For some architectures, detcli adds nodes that compute boxes and scores. A graph that
-        # selects its detections itself has neither; `append_selection` refuses it.
+        # For some architectures, detcli adds nodes that compute boxes and scores. None are added
+        # here to a graph that selects its detections itself, which `append_selection` refuses.
         network = self._shaped
         is_adapted = self._reading.adaptation.is_needed
         graph_selects_detections = contract.layout is Layout.ROWS
@@ -579,7 +579,7 @@ def observe(
         return Observation({}, 0)
 
     # Quantiles over the images leave out the most extreme ones. The methods "lower" and "higher"
-    # return one of the values: others interpolate, and between two infinite values gives NaN.
+    # return one of the values. Others interpolate, which gives NaN between two infinite values.
     lows = np.array(lows_of_images, np.float64)  # (images, tensors)
     highs = np.array(highs_of_images, np.float64)
     range_starts = np.quantile(lows, outlier_share, axis=0, method="lower")  # (tensors,)

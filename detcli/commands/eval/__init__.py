@@ -148,7 +148,7 @@ def evaluate(
     images that differ most.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    # Nobody would get a result if standard output is closed and no file was asked for.
+    # If standard output is closed and no file was asked for, nobody would get a result.
     require_output((config.outputs.report, config.outputs.save_coco, request.plots))
 
     # These load OpenCV and ONNX Runtime, which --help does not need.

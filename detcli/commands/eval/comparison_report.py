@@ -261,8 +261,8 @@ def _figures(report: ComparisonReport) -> Table:
 
 def _class_table(report: ComparisonReport) -> Table:
     """Lay out the classes that contribute most to the difference in mAP, the largest one first."""
-    # A column that is only titled "right" has the same figure as the column to its left, of the
-    # right model: repeating the name of the figure would make the table too wide.
+    # A column titled "right" has the figure of the column to its left, but of the right model. To
+    # repeat the name of the figure would make the table too wide.
     columns = ["boxes", "left AP50-95", "right", "left AP50", "right", "contribution"]
     class_table = empty_table("class", columns)
     class_table.columns[0].overflow = "fold"  # long names go on in the next line

@@ -124,7 +124,7 @@ class Evaluator:
         self._categories = list(categories)
 
         # The evaluator gets the images numbered 1, 2, 3 ... by ascending id. It holds ids as
-        # floats, and these have up to 18 digits, more than a float does.
+        # floats, which are exact up to 15 digits, and the ids of images have up to 18.
         images_by_id = sorted(images, key=lambda image: image.image_id)
         self._image_ids = [image.image_id for image in images_by_id]
         self._image_numbers = list(range(1, len(images_by_id) + 1))

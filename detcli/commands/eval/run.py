@@ -158,7 +158,7 @@ class Evaluation(CocoIds):
         self.input_files: list[str] = []  # that no output may overwrite
         self.page: EvaluationPage | None = None
 
-        # `records` fills these while it runs.
+        # `records` fills these while it runs; missing images are in `failed` from the beginning.
         self.times = StageTimes()
         self.images: list[EvaluatedImage] = []
         self.failed: list[UnevaluatedImage] = []
@@ -372,10 +372,7 @@ class Evaluation(CocoIds):
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
 
     def _best_conf(self, overall: Score) -> float:
-        """Return the confidence with the best F1 for all classes, or the usual one if none is best.
-
-        No confidence is the best if no detection is right.
-        """
+        """Return the confidence with the best F1, or the usual one if no detection is right."""
         conf = self._run.detector.conf
         best_conf = overall.curve.best_confidence(conf)
         if best_conf is None:
@@ -418,7 +415,8 @@ class Evaluation(CocoIds):
         best_conf = self._best_conf(overall)
 
         # Then over the categories that both models know. If this model knows no others, the result
-        # is the same. The first evaluator is dropped, as it holds a copy of all boxes.
+        # is the same. Otherwise a second evaluator replaces the first, so that while it works, only
+        # one copy of all boxes is in memory.
         shared_overall = overall
         if len(categories) < len(score_of_category):
             evaluator = Evaluator(images, categories)

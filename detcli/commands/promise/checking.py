@@ -369,7 +369,7 @@ class Checker:
             for image in images_of(lines_of_copies[name]):
                 # The page is in a subfolder of the review, which has the images.
                 images.append(image._replace(file=f"../{image.file}"))
-            # This page has no rounds of its review: all looks are in one.
+            # The page asks for all of these looks in a single round.
             looks.append(Look(source=name, images=images, round=1, pass_=DECIDING_PASS))
 
         folder = self._folder / DISPUTED

@@ -149,7 +149,7 @@ def split_error(
     A promise is false if any of its bounds is wrong, so all bounds share the probability of a false
     promise. A bound that does not belong to a single round gets a tenth of it. The losses get equal
     parts of the rest. Of the part of a loss, the first round gets a half, the second a quarter, and
-    so on.
+    so on; a single round gets all of it.
 
     For example, with 5% for two losses and three rounds, and no further bound, each loss has 2.5%,
     and its rounds 1.25%, 0.625% and 0.3125%.

@@ -103,7 +103,7 @@ class RoundResult:
         So it does no harm that the threshold is chosen when the answers are known. A promise is
         false if it is made for row X or a higher one, where X is the lowest row at which too many
         animals really are lost. Which row that is does not depend on the answers. The search passes
-        it only if its bound is wrong, and the probability of that is `error`.
+        it only if its bound is wrong, and the probability of that is at most `error`.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.

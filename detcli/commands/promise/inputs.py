@@ -149,16 +149,19 @@ class InputColumns:
         if not self.settings and "settings" in record:
             self.settings = cast("Fields", record["settings"])
             self._max_det = self.settings.get("max_det", DEFAULT_MAX_DET)
-        score = self._best_score(record["detections"])
+        score = self._note_detections(record["detections"])
         self.scores[input_number] = max(score, self.scores[input_number])
 
-    def _best_score(self, detections: list[DetectionJson]) -> float:
-        """Return the best score of the wanted classes in one image; 0 if no detection is of one.
+    def _note_detections(self, detections: list[DetectionJson]) -> float:
+        """Note the detections of one image, and return the best score of the wanted classes.
 
-        A box that is marked as repeated does not count: it is at the same position in many images,
-        as a stone is, and somebody said that it is no animal. This also updates `lowest_score`, and
-        counts the image in `cut_off_count` if its detections are so many that one of a wanted class
-        may have been left out.
+        This updates `lowest_score`, and counts the image in `cut_off_count` if its detections are
+        so many that one of a wanted class may have been left out.
+
+        Returns:
+            The score; 0 if no detection is of a wanted class. A box that is marked as repeated does
+            not count: it is at the same position in many images, as a stone is, and somebody said
+            that it is no animal.
         """
         best_score = 0.0
         has_wanted = False

@@ -62,7 +62,7 @@ def _require_possible(fields: Fields, path: Path) -> None:
         CheckError: A number is impossible, or a name is listed twice.
     """
     above = fields["above"]  # counts of units and animals above the highest threshold
-    best_scoring = fields["known"]  # in how many of the best-scoring units reviewers saw an animal
+    best_scoring = fields["known"]  # counts of the best units: looked at, and with an animal seen
     round_sizes = fields["plan"]  # how many units each round looks at below the highest threshold
     round_number = fields["round"]
     losses = fields["asked"]  # the shares of animals that may be lost

@@ -29,9 +29,10 @@ class Assignment:
     def add(self, record: RecordJson, file_number: int) -> None:
         """Note the rank of a record for its image, and for the burst that the image is in.
 
-        The rank of a record is the index of the first rule that it meets: 0 is the best. An image
-        has the lowest rank of its records. A burst has the lowest rank of all its records except
-        those with an error.
+        The rank of a record is the index of the first rule that it meets: 0 is the best. A record
+        with an error ranks after all rules, and one that meets no rule after that. An image has the
+        lowest rank of its records. A burst has the lowest rank of all its records except those with
+        an error.
 
         Args:
             record: The record; the classes and scores of its detections were checked.

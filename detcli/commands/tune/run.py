@@ -481,7 +481,7 @@ class Tuning:
     def _doubts(self) -> list[str]:
         """List the reasons to doubt the figures or the choice: one sentence each.
 
-        There are these: a single configuration was measured, measurements were disturbed, no boxes
+        The reasons are: a single configuration was measured, measurements were disturbed, no boxes
         or too few were compared, or the time ended before everything was measured.
         """
         doubts = []

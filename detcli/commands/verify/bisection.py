@@ -135,9 +135,9 @@ class _Search:
         The search has a tensor that differs, and replaces it by an earlier one that differs, too.
         It ends at the node that computes the tensor when all inputs of this node agree.
 
-        First it looks at the suspects: all earlier tensors except those that a tensor which agrees
-        is computed from. When all suspects agree, it also compares the inputs of the node that are
-        not suspects.
+        First it looks at the suspects: all earlier tensors, without those from which a tensor that
+        agrees is computed. When all suspects agree, it also compares the inputs of the node that
+        are not suspects.
         """
         differing = self._left_output
         while time.monotonic() < self._deadline:
@@ -479,7 +479,7 @@ class Graphs(NamedTuple):
         Nodes of the left graph come first, if they differ or are missing in the right graph. Nodes
         that are missing in the left graph follow. The last is the node that computes the tensor,
         with what the values of the tensor show. A node that only converts its input, such as a
-        Cast, may be missing in a graph.
+        Cast, may be missing in a graph without being a cause.
 
         Args:
             left_nodes: The nodes that compute the tensor in the left graph from inputs that agree.
@@ -506,8 +506,8 @@ class Graphs(NamedTuple):
     def _differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between two nodes that compute the same tensor in two graphs.
 
-        Only the inputs are compared of nodes that pass their input through: casts, identities,
-        quantisation and dequantisation. A graph of another precision has other ones.
+        Of nodes that pass their input through (casts, identities, quantisation, dequantisation),
+        only the inputs are compared, since a graph of another precision has others.
         """
         if left.op_type == right.op_type:
             yield from self._input_differences(left, right)

@@ -81,8 +81,8 @@ class _RankedImage(NamedTuple):
 class Results:
     """Compares the detections of two sides image by image, adds up and shows the outcome.
 
-    Call `add`, `fail` and `certify` for each image, and `finish` once at the end, which completes
-    the certificate and its report.
+    Call `certify` and `add` for each image, or `fail` if it cannot be compared. Call `finish` once
+    at the end, which completes the certificate and its report.
 
     Attributes:
         certificate: What is filled in; `finish` returns it.

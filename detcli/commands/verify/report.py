@@ -184,7 +184,8 @@ class VerifyReport:
     def judge(self, more_failures: Iterable[str] = ()) -> None:
         """Decide whether the two sides agree: set `agree`, and add each difference to `failures`.
 
-        If nothing was compared that says something, such as a single box, they do not agree.
+        Two sides on which nothing was found prove nothing: without a single box, or a tensor with
+        finite values, they do not agree.
 
         Args:
             more_failures: What differs besides detections and tensors, a sentence each.
