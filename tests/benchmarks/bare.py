@@ -60,8 +60,12 @@ def letterbox(image: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Print a line for each detection."""
+    usage = f"usage: bare.py {'|'.join(ENGINES)} MODEL IMAGE"
+    if sys.argv[1:] == ["--help"]:  # not by argparse, which takes time to import
+        print(usage)
+        return
     if len(sys.argv) != 4 or sys.argv[1] not in ENGINES:
-        sys.exit(f"usage: bare.py {'|'.join(ENGINES)} MODEL IMAGE")
+        sys.exit(usage)
     engine, model, image_path = sys.argv[1:]
     network = ENGINES[engine](model)
     image = cv2.imread(image_path)
