@@ -220,9 +220,12 @@ def _advise_on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[M
     if names is None:
         if contract.names_origin == CONFIG:
             return
-        problem = f"it names none of its {pluralize(class_count, 'class')}"
         if names_entry:
             problem = "its class names cannot be read"
+        elif class_count == 1:
+            problem = "it does not name its class"
+        else:
+            problem = f"it names none of its {class_count} classes"
         yield ModelAdvice("names-missing", problem, fix=fix)
         return
 

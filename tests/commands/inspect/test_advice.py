@@ -1,6 +1,7 @@
 """What deserves attention is reported with its fix, and nothing else is."""
 
 import re
+from dataclasses import replace
 
 import colour_model
 import numpy as np
@@ -74,6 +75,13 @@ def test_what_a_detector_promises(changes, code, says):
     assert list(findings) == ([code] if code else [])
     for entry in findings.values():
         assert re.search(says, f"{entry.message} {entry.fix}")
+
+
+def test_a_detector_of_one_class_that_it_does_not_name():
+    reading = read_graph(infer_shapes(colour_model.build("body")), "colours")
+    contract = replace(reading.contract, class_count=1)
+    entries = {entry.code: entry for entry in advise_on_detector(contract, {}, None)}
+    assert entries["names-missing"].message == "it does not name its class"
 
 
 @pytest.mark.parametrize("tail", ["body", "one-to-many", "ultralytics", "authors"])
