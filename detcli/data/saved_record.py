@@ -214,11 +214,11 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
     """Check that a value read from JSON is a record, and convert it from an earlier version.
 
     Args:
-        fields: The value, which others may have written. An error's hint of null in it is replaced
-            by an empty one.
+        fields: The value, which others may have written. If it is an error whose hint is null, the
+            hint is replaced by an empty text, in place.
 
     Returns:
-        The record. Of its fields, only those that every reader needs are there for sure.
+        The record. It has all fields that every reader needs; any other field may be missing.
 
     Raises:
         ValueError: It is not a record; the message says what is wrong.

@@ -130,11 +130,11 @@ class Journal:
     def _begin(self, *, force: bool) -> None:
         """Remove the records of inputs that this run has to process again.
 
-        A run writes its settings with its first record. There a later run with tracking sees that
-        one run ended and another began, and tracks the video before that again, since the first run
-        may have been killed in it. But once records are removed here, all videos in the file are
-        complete. So if this run tracks with the same settings, it does not write them again, for
-        which `_settings` is set to None.
+        Then decide whether this run writes its settings with its first record, as runs usually do.
+        To a later run with tracking, settings in the middle of the file show where a new run began.
+        The run before may have been killed within a video, so its last video is tracked again. That
+        is not needed for this file: after the removal, all of its videos are complete. So if this
+        run tracks with the same settings, it does not write them: `_settings` becomes None.
 
         Args:
             force: Whether records that were made with other settings may stay.

@@ -34,8 +34,8 @@ def read_archive(
     """Yield the images of a tar or Parquet file as items, and an error where it is damaged.
 
     Args:
-        public: The name of the archive in records; the images' names come behind it and a slash.
-        chunks: Opens the archive, and returns its bytes as they come.
+        public: The name of the archive in records. An image in it is called `public/name`.
+        chunks: Opens the archive when it is called, and returns the bytes as they arrive.
         options: How images are decoded.
         progress: Learns that the number of images is unknown, and tells when to stop.
         stamp: Size and time of the archive, by which a later change is noticed.

@@ -311,8 +311,8 @@ def _scaled_difference(output: Tensor, expected: Tensor, *, are_detections: bool
 
     A channel is a coordinate of boxes, or the scores of a class. Scores are so much smaller than
     pixels that their differences would not count, so each channel is divided by its largest value.
-    Where 640 is the largest x, 64 in its place gives 0.9; where 0.9 is the largest score, so does
-    0.09.
+    For example, if the largest x is 640, a difference of 64 pixels counts as 0.1. If the largest
+    score is 0.9, a difference of 0.09 counts as much.
 
     Of detections that a graph has selected, only the confident ones are compared, since the others
     may change places.

@@ -228,10 +228,11 @@ def _find_changed_files(
 
 
 def _names_with_other_stamps(manifest: Manifest, names: Iterable[Name]) -> list[Name]:
-    """List the names whose files had another stamp when the manifest was written.
+    """List the names whose files have changed since the manifest was written.
 
-    The manifest is compared by its hashes. The hash of a name that had a stamp covers the name and
-    the stamp, and that of a name without a stamp covers the name alone.
+    The stamp of a file, its size and time, tells. The manifest has a hash for each name: of the
+    name and its stamp, or of the name alone if its file had no stamp then. A name without a stamp
+    in the manifest counts as unchanged.
     """
     hash_with_stamp = partial(hash_of, stamped=True)
     manifest_hashes = manifest.hashes(hash_with_stamp)
@@ -239,10 +240,10 @@ def _names_with_other_stamps(manifest: Manifest, names: Iterable[Name]) -> list[
     for name in names:
         if stamp_in(name) is None:
             continue
-        # The hash with the stamp is only needed if the name had one.
-        is_unchanged = contains(manifest_hashes, hash_of(name)) or contains(
-            manifest_hashes, hash_with_stamp(name)
-        )
-        if not is_unchanged:
+        had_no_stamp = contains(manifest_hashes, hash_of(name))
+        if had_no_stamp:
+            continue
+        has_same_stamp = contains(manifest_hashes, hash_with_stamp(name))
+        if not has_same_stamp:
             differing_names.append(name)
     return differing_names

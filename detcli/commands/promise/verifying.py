@@ -239,8 +239,9 @@ def _recompute_row(
 ) -> Row:
     """Compute anew how many animals may be lost below one threshold of a promise.
 
-    The bound rests on the units that were looked at up to the round of the promise. Animals that
-    reviewers saw in later rounds are only counted.
+    Below the threshold, animals are lost: those that reviewers saw there, and units that were
+    doubtful. The bound rests on the units that were looked at up to the round of the promise. What
+    reviewers saw in later rounds is counted as well, but does not change the bound.
 
     Args:
         fields: The promise, as promise.json has it.

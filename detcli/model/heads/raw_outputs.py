@@ -426,9 +426,9 @@ def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> 
 
     Args:
         layout: The axes of the output.
-        parts: The parts that it holds, and the width of each, which is the number of channels of an
-            anchor. The width is 0 for a part such as the classes, which the family leaves open: it
-            has the channels that the others leave.
+        parts: The parts that it holds, each with its width: the number of channels for one anchor.
+            A width of 0 means that the family does not fix it, as of the classes. Such a part has
+            all channels that remain.
         spec: What the family's layers predict for each cell.
     """
     fixed_counts = []
@@ -441,8 +441,10 @@ def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> 
 
     counts = []
     for fixed_count in fixed_counts:
-        is_open = fixed_count <= 0
-        counts.append(remaining_channels if is_open else fixed_count)
+        if fixed_count > 0:
+            counts.append(fixed_count)
+        else:
+            counts.append(remaining_channels)
     return counts
 
 
@@ -460,18 +462,19 @@ def _tensor_joined_at(
 
     Args:
         tensor_by_first_channel: The joined tensors by the channel at which each begins.
-        channels: The channels.
-        may_be_with_box: Whether they may lie behind the boxes in the first tensor, as landmarks do.
+        channels: The channels that a part of the head takes.
+        may_be_with_box: Whether the first tensor may hold these channels too, behind those of the
+            boxes, as it often holds landmarks.
 
     Returns:
-        The tensor that begins at the first of the channels, or the first tensor if they lie behind
-        the boxes. None if the channels begin inside a tensor, or are those of several.
+        The tensor that begins at the first of the channels. If no tensor begins at any of them and
+        `may_be_with_box` is set, the first tensor. None if the channels begin inside a tensor, or
+        belong to several.
     """
     tensor_starts = [start for start in tensor_by_first_channel if start in channels]
     if may_be_with_box and not tensor_starts:
         return tensor_by_first_channel[0]
-    begins_at_first_channel_only = tensor_starts == [channels.start]
-    if not begins_at_first_channel_only:
+    if tensor_starts != [channels.start]:
         return None
     return tensor_by_first_channel[channels.start]
 
@@ -578,11 +581,12 @@ def _may_have_box_activation(activation: Activation | None, spec: GridSpec) -> b
 def _may_be_predicted_by_convolution(
     index: GraphIndex, tensor: str, part: HeadPart, activation: Activation | None
 ) -> bool:
-    """True unless the nearest layer that predicts a part is a matrix product.
+    """Tell if a part may belong to grid cells, whose numbers convolutions predict.
 
-    Convolutions predict the boxes of grid cells, and matrix products those of a transformer's
-    queries. The layer is only looked for where it matters and is near: not for scores, and not for
-    boxes that an activation function or a decoding has changed.
+    The boxes of a transformer's queries are predicted by matrix products. So it is no part of grid
+    cells if the nearest layer before it is a matrix product. The layer is not looked for where it
+    does not matter or is not near, and the answer is True then: for scores, and for boxes that an
+    activation function or a decoding has changed.
 
     Args:
         index: The graph.
