@@ -101,7 +101,8 @@ def begin_or_join(
 def _require_no_parts(store: Store) -> None:
     """Refuse a folder that has files of a run in shards, but not the first manifest of the run.
 
-    Such files are parts, which hold the records, and the manifests that --extend adds.
+    Such files are parts, which hold the records, and the manifests that --extend adds. If the first
+    manifest has come meanwhile, another process has begun the run, and nothing is wrong.
 
     Raises:
         UsageError: The folder has such a file.
@@ -110,7 +111,7 @@ def _require_no_parts(store: Store) -> None:
     for name in store.names():
         if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
             files_of_run.append(name)
-    if files_of_run:
+    if files_of_run and not store.exists(FIRST_MANIFEST):
         example = min(files_of_run)  # the same in each call, as a store lists names in any order
         raise UsageError(
             f"{store} has {example}, but no {FIRST_MANIFEST}",

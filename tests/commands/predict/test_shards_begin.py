@@ -137,6 +137,26 @@ def test_a_lost_race_is_not_taken_for_won(tmp_path):
     assert list(opened.manifest.all_names())[100:] == ["x", "y", "z"]
 
 
+class BegunBetweenLooks(LocalFolder):
+    """A folder in which another process begins the run after the first look for its manifest."""
+
+    has_begun = False
+
+    def exists(self, name):
+        existed = super().exists(name)
+        if not self.has_begun:
+            self.has_begun = True
+            begin_or_join(self, header(), NAMES)
+        return existed
+
+
+def test_a_run_that_another_process_begins_between_two_looks_is_joined(tmp_path):
+    store = BegunBetweenLooks(tmp_path / "boxes")
+    opened = begin_or_join(store, header(), NAMES, extend=True)
+    assert opened.added == 0
+    assert list(opened.manifest.all_names()) == NAMES
+
+
 def _begin(store, names, barrier, outcomes):
     barrier.wait()
     try:
