@@ -291,9 +291,9 @@ def _locate_unread(grey: Grey, detection: Detections) -> Barcode | None:
         detection: A single detection, `Detections` of length one.
 
     Returns:
-        A barcode without text. Of the areas that look like a barcode of the detection's class, it
-        is the one whose box has the highest IoU with the detection's box. None if there is no such
-        area, or if its IoU is below `MIN_LOCATED_IOU`.
+        A barcode without text, at the area that overlaps the detection most among those that look
+        like a barcode of its class. None without any such area, or if the highest IoU with the
+        detection is below `MIN_LOCATED_IOU`.
     """
     box = detection.xyxy[0]  # (4,)
     class_name = detection.names[detection.class_id[0]]
@@ -399,8 +399,8 @@ def _with_undetected(
     selected_names = {names[class_id] for class_id in selected_ids}
     addable_barcodes = [barcode for barcode in undetected if barcode.class_name in selected_names]
 
-    # With tiles, `max_det` is a limit for each tile. If the image has more detections than that, it
-    # was tiled, and there is no limit for what is added.
+    # With tiles, `max_det` limits the detections of each tile. If the image has more than that, it
+    # was tiled, and any number may be added.
     if len(detections) <= settings.max_det:
         max_added = settings.max_det - len(detections)
         addable_barcodes = addable_barcodes[:max_added]

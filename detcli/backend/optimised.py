@@ -84,7 +84,7 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
     if first_use.session is not None:
         return first_use.session
 
-    # The entry of an earlier use, which may say that there is no graph to use.
+    # An earlier use may have left `UNUSABLE` in the cache, in place of a graph.
     if optimised_graph != UNUSABLE:
         try:
             return opener.open(optimised_graph)

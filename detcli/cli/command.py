@@ -123,8 +123,8 @@ class _CommandCall:
         self._function = function
         self._parameters = inspect.signature(function, eval_str=True).parameters
 
-        # Options that are no part of Config: only this command has them. The dataclasses that
-        # declare some of them are noted by the name of the function's parameter.
+        # Only this command has these options, so they are not in `Config`. Some are declared by
+        # dataclasses, which are noted by the name of the function's parameter.
         self._option_classes = _option_classes_of_command(self._parameters)
         self._command_options = _options_of_command(self._parameters, self._option_classes)
 

@@ -128,8 +128,9 @@ class ImageMemory:
     def _reserve(self, size: int) -> "list[PinnedMemory] | None":
         """Count `size` more bytes as page-locked before `_pin` locks them.
 
-        If that exceeds the limit, idle memory is evicted until they fit: it is no longer counted.
-        The caller holds the lock, and frees the evicted memory after releasing the lock.
+        If that exceeds the limit, idle memory is evicted, which subtracts its bytes from the count,
+        until the new bytes fit. The caller holds the lock, and frees the evicted memory after
+        releasing the lock.
 
         Returns:
             The evicted memory; empty if the new memory fits without that, None if it would exceed
@@ -159,7 +160,8 @@ class ImageMemory:
 
         Args:
             size: The bytes of the new memory, which `_reserve` has counted.
-            evicted: Memory to free first; it is no longer counted, and no longer among the idle.
+            evicted: Memory to free first, which `_reserve` has removed from the idle memory and
+                from the count.
 
         Returns:
             The new memory; None if the system locks no more pages. The limit is then lowered for

@@ -431,8 +431,8 @@ def _open_tensorrt(
     """Load a model with TensorRT; nodes that TensorRT does not know run on CUDA.
 
     TensorRT builds an engine, the network compiled for the GPU, which takes minutes. It is built
-    once for a range of input shapes, the profile. Where there is no profile, or TensorRT refuses to
-    use it, an engine is built for each shape that comes.
+    once for a range of input shapes, the profile. Without a profile, or if TensorRT refuses it, an
+    engine is built for each new input shape.
 
     Args:
         model: The model to load.
@@ -445,7 +445,7 @@ def _open_tensorrt(
     cuda = cuda_provider(ordinal, stream, options, half=model.half)
 
     def open_with(profile: dict[str, str]) -> Network:
-        """Load the model with a profile; an empty one is no profile."""
+        """Load the model with a profile, or without one if it is empty."""
         tensorrt = tensorrt_provider(ordinal, stream, options, model, profile)
         session = open_session(model.graph, (tensorrt, cuda), model.name)
         return Network(session, model.contract, ("cuda", ordinal))

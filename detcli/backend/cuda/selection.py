@@ -455,8 +455,8 @@ class SelectionKernels:
 class HostSelection:
     """Selects on the host what no kernel can select, with the methods of `SelectionKernels`.
 
-    There are no kernels for the few rows of a graph that selects itself, for suppression to which
-    an anchor gives a box for every class, and for suppression that blends overlapping boxes.
+    No kernel handles the few rows of a graph that selects its detections itself, suppression of
+    several classes per anchor, or suppression that blends overlapping boxes.
     """
 
     def __init__(

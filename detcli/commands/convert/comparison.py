@@ -112,7 +112,7 @@ def compare_models(
 def _compare_where_confident(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    """Compare detections at the usual confidence, or at a lower one if there are no detections.
+    """Compare detections at the usual confidence, or at a lower one if nothing is detected.
 
     The CONFIDENCES are tried from the highest to the lowest, until either model detects anything.
     If neither does at the lowest one, the report on that one is returned.
