@@ -11,8 +11,8 @@ from detcli.core import frozen
 from detcli.model.contract import Size
 from detcli.model.graph import Dims, GraphIndex, image_size, known_size, shape
 from detcli.model.heads import Unrecognised
+from detcli.model.heads.class_ids import INTEGERS
 from detcli.model.heads.layers import moved_inputs
-from detcli.model.heads.selected_in_graph import INTEGERS
 
 DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",

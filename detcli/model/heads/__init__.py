@@ -4,9 +4,10 @@ layers.py follows a tensor back to the nodes that compute it, channels.py tells 
 joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py),
 end_to_end.py, pairs.py, before_selection.py, raw_outputs.py and selected_in_graph.py find heads.
 For raw_outputs.py, output_layouts.py tells what the axes of an output are, output_channels.py what
-its channels are, and grid_description.py describes the head. queries.py tells what a transformer
-starts from, corners.py the order and unit of selected boxes, and order.py sees whether a graph
-mixes channels with cells.
+its channels are, and grid_description.py describes the head. For selected_in_graph.py,
+output_parts.py tells which tensors an output joins, and class_ids.py which are class ids.
+queries.py tells what a transformer starts from, corners.py the order and unit of selected boxes,
+and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import BOX_COORDINATES, Head
 from detcli.model.heads.decode import LARGEST_STRIDE
 from detcli.model.heads.layers import converts_to_corners, source_nodes
-from detcli.model.heads.selected_in_graph import (
+from detcli.model.heads.output_parts import (
     MAX_MOVES,
     moved_input,
     parts_of_concat,

@@ -6,14 +6,13 @@ the batch. Or it ends in a tensor for each of these. With any other column of de
 objectness, it is not clear which one is the score.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import Dims, GraphIndex, attribute, branches
+from detcli.model.graph import Dims, GraphIndex, branches
 from detcli.model.heads import (
     BOX_COORDINATES,
     BOXES_ONLY,
@@ -23,19 +22,16 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
-from detcli.model.heads.channels import axis_and_start_of_cut
-from detcli.model.heads.decode import box_decoding
-from detcli.model.heads.layers import (
-    is_computed,
-    moved_inputs,
-    nearest_layer_operator,
+from detcli.model.heads.class_ids import (
+    IMAGE_COLUMN,
+    class_count_of_ids,
+    is_integral,
+    may_be_class_ids,
+    suppression_column,
 )
-
-INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
-IMAGE_COLUMN = 0
-CLASS_COLUMN = 1
-"""Columns of what NonMaxSuppression gives: image of the batch, class, box."""
-MAX_MOVES = 16  # nodes that only move elements, one after the other
+from detcli.model.heads.decode import box_decoding
+from detcli.model.heads.layers import is_computed, moved_inputs, nearest_layer_operator
+from detcli.model.heads.output_parts import OutputPart, parts_of_output
 
 
 def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
@@ -82,14 +78,6 @@ def _are_shapes_of_keypoints(extra_shapes: list[Dims]) -> bool:
     return all(dims[-1] in sizes_of_keypoint for dims in extra_shapes)
 
 
-class OutputPart(NamedTuple):
-    """Neighbouring columns of an output that belong together, such as those of the boxes."""
-
-    columns: ChannelRange
-    tensor: str  # the tensor that was joined into the output there; else the output
-    width: int  # the number of columns; 0 if it is not known
-
-
 def selected_detections(index: GraphIndex) -> Head | None:
     """Find the boxes, scores and class ids among the outputs of a graph that selects detections.
 
@@ -101,7 +89,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     """
     all_parts: list[OutputPart] = []
     for output in index.outputs:
-        all_parts += _parts_of_output(index, output)
+        all_parts += parts_of_output(index, output)
     detection_parts = [part for part in all_parts if not _is_mask_or_keypoints(part, all_parts)]
     has_masks_or_keypoints = len(detection_parts) < len(all_parts)
 
@@ -116,7 +104,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     for part in scores_and_class_ids:
         if not is_integral(index, part.tensor):
             possible_scores.append(part)
-        elif _may_be_class_ids(index, part.tensor):
+        elif may_be_class_ids(index, part.tensor):
             possible_class_ids.append(part)
     if len(possible_class_ids) != 1 or len(possible_scores) != 1:
         return None
@@ -127,7 +115,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
         Layout.ROWS,
         boxes=(boxes.columns,),
         scores=(scores.columns,),
-        class_count=_class_count_of_ids(index, class_ids.tensor),
+        class_count=class_count_of_ids(index, class_ids.tensor),
         anchors_first=True,
         decoded=box_decoding(index, boxes.tensor),
         layer=nearest_layer_operator(index, boxes.tensor),
@@ -162,12 +150,6 @@ def _candidate_count(index: GraphIndex) -> int | None:
     if len(suppressions) != 1:
         return None
     return index.size(suppressions[0].input[0], 1)
-
-
-def _may_be_class_ids(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor holds whole numbers, and no other ones of NonMaxSuppression's result."""
-    column = suppression_column(index, tensor)
-    return is_integral(index, tensor) and column in {None, CLASS_COLUMN}
 
 
 def _are_products(index: GraphIndex, scores: str) -> bool:
@@ -331,93 +313,6 @@ def _tensors_behind_images(index: GraphIndex) -> set[str]:
     return index.tensors_computed_from(*images)
 
 
-def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
-    """List the parts that an output was joined from, such as boxes and scores.
-
-    An output that was not joined, or is too narrow to hold more than boxes, is a single part.
-    """
-    width = index.size(output, -1) or 0  # 0 if it is not known
-    if width == 0 and len(index.shapes[output]) == HEAD_RANK:
-        # The tensors that were moved into the output may have a known width.
-        width = _column_count(index, output)
-
-    if width > BOX_COORDINATES:
-        parts = _merge_box_columns(index, parts_of_concat(index, output))
-        if parts:
-            return parts
-    all_columns = ChannelRange(output)
-    return [OutputPart(all_columns, output, width)]
-
-
-def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
-    """Merge the single columns of boxes, such as x1, y1, x2 and y2, into one part.
-
-    Some graphs cut the boxes [B, K, 4] into four columns and join these, one by one, to scores and
-    class ids. So four neighbouring columns are merged if they come from columns 0, 1, 2 and 3 of
-    one tensor. An output holds boxes only once, so the search ends with the first.
-
-    Args:
-        index: The graph.
-        parts: The parts of one output, from left to right.
-    """
-    box_width = BOX_COORDINATES
-    for start in range(len(parts) - box_width + 1):
-        stop = start + box_width
-        boxes_tensor = _tensor_with_columns(index, parts[start:stop])
-        if not boxes_tensor:
-            continue
-        first = parts[start].columns
-        box_columns = ChannelRange(first.tensor, start=first.start, stop=first.start + box_width)
-        boxes = OutputPart(columns=box_columns, tensor=boxes_tensor, width=box_width)
-        return parts[:start] + [boxes] + parts[stop:]
-    return parts
-
-
-def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
-    """Find the tensor whose columns 0, 1, 2 and so on are some parts of an output, in this order.
-
-    Returns:
-        The name of the tensor; empty if the parts are not single columns of one tensor.
-    """
-    sources = []
-    for position, part in enumerate(parts):
-        if part.width != 1:
-            return ""
-        source, column = source_of_column(index, part.tensor)
-        if column != position:
-            return ""
-        sources.append(source)
-    if len(set(sources)) != 1:
-        return ""
-    return sources[0]
-
-
-def source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
-    """Find the tensor from which a Gather, Slice or Split cut a column, or several columns.
-
-    The columns are the entries of the last axis. Only the nearest cut is looked at.
-
-    Args:
-        index: The graph.
-        tensor: The tensor of the column or columns.
-
-    Returns:
-        The name of the tensor that was cut, and the position of the column, or of the first one, in
-        it; ("", 0) if nothing was cut, or if it was cut along another axis.
-    """
-    for name in _tensors_moved_into(index, tensor):
-        cut = index.producer(name, "Gather", "Slice", "Split")
-        if cut is None:
-            continue  # the node only moves the columns
-        uncut_tensor = cut.input[0]
-        last_axis = len(index.shapes[uncut_tensor]) - 1
-        axis, first_column = axis_and_start_of_cut(index, cut, index.computed_as(name))
-        if axis == last_axis:
-            return uncut_tensor, first_column
-        return "", 0
-    return "", 0
-
-
 def read_six_columns(index: GraphIndex) -> Head | None:
     """Read a graph's first output as detections [B, K, 6]: corners, score and class id, in order.
 
@@ -441,228 +336,3 @@ def read_six_columns(index: GraphIndex) -> Head | None:
         decoded=None,
         class_ids=ChannelRange(output, start=class_id_column, stop=column_count),
     )
-
-
-def parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
-    """List the tensors whose columns a Concat joins in an output such as [B, K, 6] or [K, 7].
-
-    The columns are the entries of the last axis. Nodes after the Concat that pad the output to a
-    fixed number of detections are passed over.
-
-    Returns:
-        Each tensor with the columns of the output that it became; empty if there is no Concat.
-    """
-    for tensor in _tensors_moved_into(index, output):
-        concat = index.producer(tensor, "Concat")
-        if concat is not None:
-            parts = _columns_of_joined_tensors(index, concat, output)
-            if parts:
-                return parts
-    return []
-
-
-def _columns_of_joined_tensors(
-    index: GraphIndex, concat: NodeProto, output: str
-) -> list[OutputPart]:
-    """List the tensors that a Concat joins, with the columns of an output that each became.
-
-    Args:
-        index: The graph.
-        concat: The Concat.
-        output: The output, which holds the elements of the Concat.
-
-    Returns:
-        The tensors in the order of their columns; empty if the number of columns of one is not
-        known, or if the output does not have as many as all of them together.
-    """
-    joined_tensors = []
-    for name in concat.input:
-        # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 of them.
-        has_no_columns = index.shapes[name][-1:] == [0]
-        if not has_no_columns:
-            joined_tensors.append(name)
-    widths = [_column_count(index, name) for name in joined_tensors]  # 0 where it is unknown
-    if not widths or 0 in widths or sum(widths) != index.size(output, -1):
-        return []
-
-    parts = []
-    start = 0
-    for width, name in zip(widths, joined_tensors, strict=True):
-        parts.append(OutputPart(ChannelRange(output, start, start + width), name, width))
-        start += width
-    return parts
-
-
-def _column_count(index: GraphIndex, tensor: str) -> int:
-    """Count the columns of a tensor, or of the tensors whose elements it holds; 0 if unknown.
-
-    The columns are the entries of the last axis.
-    """
-    for name in _tensors_moved_into(index, tensor):
-        width = index.size(name, -1)
-        if width:
-            return width
-    return 0
-
-
-def _tensors_moved_into(index: GraphIndex, tensor: str) -> Iterator[str]:
-    """Yield a tensor and, nearest first, the tensors whose elements it holds.
-
-    Goes back through nodes that cast elements or only move them, such as Gather or Reshape, and
-    ends at a node that computes new ones.
-    """
-    current_tensor = tensor
-    for _ in range(MAX_MOVES):
-        yield current_tensor
-        node = index.producers.get(current_tensor)
-        if node is None:
-            return
-        if node.op_type in {"Cast", "Identity"}:
-            current_tensor = node.input[0]
-        else:
-            current_tensor = moved_input(node, current_tensor, index)
-        if not current_tensor:
-            return
-    yield current_tensor
-
-
-def moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
-    """Find the input of a node whose elements appear, unchanged, in one of its outputs.
-
-    Of several inputs the first that is not a constant counts. Empty if the node computes new
-    elements.
-    """
-    inputs = moved_inputs(node, output)
-    if not inputs:
-        return ""
-    for name in inputs:
-        if index.constant_tensor(name) is None:
-            return name
-    return inputs[0]
-
-
-def is_integral(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor holds whole numbers, even where they were cast to floating point."""
-    for name in _tensors_moved_into(index, tensor):
-        if index.types.get(name) in INTEGERS:
-            return True
-        node = index.producers.get(name)
-        if node is not None and node.op_type in {"Add", "Mod", "Sub"}:
-            return is_integral(index, node.input[0])
-    return False
-
-
-def suppression_column(index: GraphIndex, tensor: str) -> int | None:
-    """Tell which column of the result of NonMaxSuppression a tensor holds.
-
-    That result has a row for each selected box: the image's position in the batch (column 0), the
-    class id (1) and the index of the box (2). None for a tensor that holds none of these.
-    """
-    for name in _tensors_moved_into(index, tensor):
-        cut = index.producers.get(name)
-        if cut is None or cut.op_type not in {"Gather", "Slice", "Split"} or len(cut.input) < 2:
-            continue
-        data, positions = cut.input[:2]
-        constant_positions = index.constant(positions)
-        if not constant_positions or not _is_result_of_suppression(index, data):
-            continue
-
-        if cut.op_type == "Split":
-            # Each output of the Split is a column. Its second input, their sizes, does not matter.
-            return list(cut.output).index(name)
-        # The index of a Gather, or the start of a Slice.
-        return constant_positions[0]
-    return None
-
-
-def _is_result_of_suppression(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor is the result of NonMaxSuppression, or that multiplied by 1.
-
-    Tools that join graphs add such a product, as a tensor cannot be the last of one graph and the
-    first of the next.
-    """
-    product = index.producer(tensor, "Mul")
-    if product is not None:
-        computed_factors = [name for name in product.input if index.constant(name) != [1]]
-        if len(computed_factors) == 1:
-            tensor = computed_factors[0]
-    return index.producer(tensor, "NonMaxSuppression") is not None
-
-
-def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
-    """Count the class ids that a graph may give, by the number of classes that have scores.
-
-    The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. A graph
-    may add a constant to them. With 80 classes and a constant of 1, ids go from 1 to 80, so there
-    are 81 with the unused id 0.
-
-    Args:
-        index: The graph.
-        class_ids: The tensor of the class ids.
-
-    Returns:
-        None if the number is not clear.
-    """
-    addition = _class_id_offset(index, class_ids)
-    if suppression_column(index, addition.ids) == CLASS_COLUMN:
-        scored_classes = _class_count_of_suppression(index)
-    else:
-        scored_classes = _class_count_of_arg_max(index, addition.ids)
-    if not scored_classes:
-        return None
-    return scored_classes + addition.offset
-
-
-def _class_count_of_suppression(index: GraphIndex) -> int | None:
-    """Count the classes in the scores [B, C, N] that a NonMaxSuppression reads; None if unclear."""
-    scores = index.nodes("NonMaxSuppression")[0].input[1]
-    if len(index.shapes[scores]) != HEAD_RANK:
-        return None
-    return index.size(scores, 1)
-
-
-def _class_count_of_arg_max(index: GraphIndex, class_ids: str) -> int | None:
-    """Count the classes from which an ArgMax takes the best; None if no ArgMax gives the ids."""
-    for name in _tensors_moved_into(index, class_ids):
-        arg_max = index.producer(name, "ArgMax")
-        if arg_max is not None:
-            return index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
-    return None
-
-
-class _AddedOffset(NamedTuple):
-    """A constant that a graph adds to class ids."""
-
-    offset: int
-    ids: str  # the tensor that it is added to
-
-
-def _class_id_offset(index: GraphIndex, class_ids: str) -> _AddedOffset:
-    """Find the constant that a graph adds to its class ids, and the tensor that it adds it to.
-
-    TensorFlow's detectors, for example, count their classes from 1.
-
-    Returns:
-        The constant; 0 and the class ids themselves if nothing is added.
-    """
-    for name in _tensors_moved_into(index, class_ids):
-        addition = index.producer(name, "Add")
-        if addition is not None:
-            added = _constant_of_addition(index, addition)
-            if added is not None:
-                return added
-    return _AddedOffset(0, class_ids)
-
-
-def _constant_of_addition(index: GraphIndex, addition: NodeProto) -> _AddedOffset | None:
-    """Return the single number that an Add adds to a computed tensor, if one of its terms is that.
-
-    A term of several numbers, or a sum of two constants, is not an offset of class ids.
-    """
-    first, second = addition.input
-    for constant_term, other_term in ((first, second), (second, first)):
-        constant = index.constant(constant_term)
-        is_computed_term = index.constant(other_term) is None
-        if constant is not None and len(constant) == 1 and is_computed_term:
-            return _AddedOffset(constant[0], other_term)
-    return None

@@ -10,13 +10,10 @@ from onnx import TensorProto, helper
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
+from detcli.model.heads.class_ids import is_integral
+from detcli.model.heads.output_parts import tensors_moved_into
 from detcli.model.heads.pairs import find_pair_head
-from detcli.model.heads.selected_in_graph import (
-    _tensors_moved_into,
-    is_integral,
-    read_six_columns,
-    selected_detections,
-)
+from detcli.model.heads.selected_in_graph import read_six_columns, selected_detections
 
 
 def read(graph, *outputs):
@@ -134,7 +131,7 @@ def test_a_trail_ends_at_what_makes_elements():
     graph = Graph()
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
-    assert list(_tensors_moved_into(read(graph, moved), moved)) == [moved, sums]
+    assert list(tensors_moved_into(read(graph, moved), moved)) == [moved, sums]
 
 
 @pytest.mark.parametrize("product", [False, True])
