@@ -3,8 +3,9 @@
 request.py is what is asked for; running.py compares sides that run, by a plan that running_plan.py
 makes, and class_pairs.py pairs their classes; saved.py compares saved runs, which saved_run.py and
 coco_results.py read. images.py adds images up and shows them on a page, class_totals.py by class;
-tensors.py compares raw outputs, and bisection.py finds the first node that differs. report.py is
-the result as JSON and in certificates, tables.py for people.
+tensors.py compares raw outputs, bisection.py finds the first node that differs, and causes.py says
+what is different about it. report.py is the result as JSON and in certificates, tables.py for
+people.
 """
 
 import warnings

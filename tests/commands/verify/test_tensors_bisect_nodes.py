@@ -7,7 +7,7 @@ from damaged_graphs import maker
 from onnx import helper, numpy_helper
 from verify_requests import IMAGE, parsed
 
-from detcli.commands.verify.bisection import Graphs
+from detcli.commands.verify.causes import Graphs
 from detcli.commands.verify.tensors import compare_tensors
 from detcli.model.graph import GraphIndex
 
