@@ -12,6 +12,7 @@ groups.py          images of a batch by the size of their network inputs
 shared_work.py     batches that several threads take from
 pipeline.py        items to records, in order
 records.py         the library's records of a run in progress, which can be closed
+destination.py     where the records of a run go
 outputs.py         opens the sinks of a run
 counts.py          counts of records
 conditions.py      what --fail-if says of them

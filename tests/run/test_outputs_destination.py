@@ -7,7 +7,7 @@ from detcli.config.inputs import InputOptions
 from detcli.config.outputs import Outputs
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
-from detcli.run.outputs import Destination, choose_destination
+from detcli.run.destination import Destination, choose_destination
 
 OUTPUT = Path("boxes")
 

@@ -8,7 +8,7 @@ from detcli.config.option import options_of, values_of
 from detcli.config.rerun import excluded_by_resume, resume_words
 from detcli.config.values import Format, Target
 from detcli.core.text import public_name
-from detcli.run.outputs import Destination
+from detcli.run.destination import Destination
 from detcli.sink.formats import is_special
 
 MERGED = frozenset({"output", "format", "burst", "apply"})

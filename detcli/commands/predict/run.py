@@ -29,11 +29,11 @@ from detcli.model.zoo import find
 from detcli.run import Run, is_one_image, locate, open_run
 from detcli.run.conditions import Condition, check_conditions, parse_condition
 from detcli.run.counts import Counts
+from detcli.run.destination import choose_destination
 from detcli.run.model_settings import prepare_for
 from detcli.run.outputs import (
     NOTHING_KNOWN,
     OpenSinks,
-    choose_destination,
     open_anonymizer,
     open_sinks,
 )

@@ -21,7 +21,7 @@ from detcli.core.text import pluralize
 from detcli.core.timing import StageTimes
 from detcli.data.record import Origin, Record, notes_of
 from detcli.run.counts import Counts
-from detcli.run.outputs import Destination
+from detcli.run.destination import Destination
 from detcli.sink.formats import FORMATS, is_special
 from detcli.source.sources import Sources
 

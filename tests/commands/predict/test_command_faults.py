@@ -22,7 +22,8 @@ from json_lines import column_of, lines
 from detcli.config.config import Config
 from detcli.config.outputs import Outputs
 from detcli.data.record import Origin, Video
-from detcli.run.outputs import choose_destination, open_sinks
+from detcli.run.destination import choose_destination
+from detcli.run.outputs import open_sinks
 from detcli.source.loading import Item
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from detcli.commands.predict.summary import RunSummary
 from detcli.config.config import Config
 from detcli.config.values import Format
 from detcli.core.timing import StageTimes
-from detcli.run.outputs import Destination
+from detcli.run.destination import Destination
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
