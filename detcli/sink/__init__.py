@@ -9,7 +9,8 @@ images      image.py saves and window.py shows them; draw.py draws boxes, and dr
 videos      video.py; h264.py encodes them with their sound; gif.py for --gif; frame_clock.py says
             when frames are shown
 labels      labels.py: labels for other programs; dataset.py: images with labels to train on
-folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
+folders     folder.py chooses the names of files: input_names.py derives them from the inputs, and
+            unique_names.py makes them unique; claims.py, among runs at the same time; blurred.py
             remembers which classes are hidden in a folder
 sorted      sorted_files.py links, copies or lists files in folders; sort_log.py takes that back
 protocol.py what every sink has to offer

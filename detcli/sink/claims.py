@@ -58,7 +58,7 @@ class Claims:
 
         Args:
             name: The name of a file with its suffix, or a prefix that the names of several files
-                begin with; folded, as `_fold` in `sink/folder.py` does.
+                begin with; folded, as `fold` in `sink/unique_names.py` does.
             prefixes: The prefixes of files that could give this name: `a_` for `a_1.jpg`.
             input_hash: A hash of the input's path, the same in every run.
             is_new: Whether the input is another one in every run, as a camera or standard input.

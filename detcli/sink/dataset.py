@@ -18,9 +18,10 @@ from detcli.data.geometry import Image
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, notes_of
 from detcli.model.contract import parse_names
-from detcli.sink.folder import UniqueNames, stem
 from detcli.sink.image import SAVED_IMAGE_SUFFIXES, encode
+from detcli.sink.input_names import stem
 from detcli.sink.labels import label_text
+from detcli.sink.unique_names import UniqueNames
 from detcli.storage.file_names import safe
 from detcli.storage.files import locked, make_folder, read_text, write_file
 

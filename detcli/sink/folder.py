@@ -1,208 +1,25 @@
 """OutputFolder: a folder for the files of a sink, each with a unique and safe name."""
 
-import glob
 import itertools
 import logging
 import os
 import re
 import stat
-import unicodedata
 import weakref
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
-from pathlib import Path, PurePath, PurePosixPath
+from collections.abc import Container, Iterable
+from pathlib import Path, PurePath
 
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record, notes_of
 from detcli.sink.claims import Claims
-from detcli.source.names import MARK, name_mark
+from detcli.sink.input_names import beginnings_of_roots, hash_of_input, stem
+from detcli.sink.unique_names import UniqueNames, fold, prefixes_of
+from detcli.source.names import MARK
 from detcli.storage.file_names import safe
 from detcli.storage.files import AtomicFile, locked, make_folder, write_file, writing
 from detcli.storage.folder import LEFTOVER
 
 log = logging.getLogger(__name__)
-
-STANDARD_INPUT = re.compile("-(:[0-9]+)?")
-"""The name of standard input, or of a line in a list of inputs that it gives: `-:3`."""
-
-CAMERA = re.compile("camera:[0-9]+")
-
-NUMBER_AT_END = re.compile(r"_[0-9]+$")
-"""The number in a file's name that tells it from others of the same prefix."""
-
-NO_INPUT = "no input"
-"""Stands in place of the hash of an input, to reserve a name that no input may have."""
-
-
-def stem(source: str) -> str:
-    """Derive the name of an output file, without a suffix, from the name of its input.
-
-    Args:
-        source: How the input is named in records: a path, `-` for standard input, `-:3` for line 3
-            of a list of inputs there, `camera:0`, or an address such as `rtsp://host/path`.
-
-    Examples:
-        >>> stem("photos/bus.jpg"), stem("camera:0"), stem("rtsp://cam:554/live/1")
-        ('bus', 'camera-0', 'cam-554-live-1')
-        >>> stem("-"), stem("-:3")
-        ('stdin', 'stdin-3')
-    """
-    if STANDARD_INPUT.fullmatch(source):
-        return source.replace("-", "stdin").replace(":", "-")
-    if CAMERA.fullmatch(source):
-        return source.replace(":", "-")
-    if "://" in source:
-        return _stem_of_address(source)
-    return PurePath(source).stem
-
-
-def _stem_of_address(address: str) -> str:
-    """Derive a file name from the host and the path of an address, without its query.
-
-    Examples:
-        >>> _stem_of_address("https://host/pics/a.jpg?size=2")
-        'host-pics-a'
-    """
-    address_without_scheme = address.split("://", 1)[1]
-    address_without_query = re.split(r"[?#]", address_without_scheme)[0]
-    host, _, path = address_without_query.partition("/")
-    path_without_suffix = ""
-    if path.strip("/."):
-        path_without_suffix = str(PurePosixPath(path).with_suffix(""))
-    return re.sub(r"[/:]+", "-", f"{host}/{path_without_suffix}".strip("/"))
-
-
-class UniqueNames:
-    """Gives unique names to the files of one folder.
-
-    Names that differ only in case or in how accents are encoded count as equal, as some file
-    systems do not distinguish them. Inputs are told apart by a hash of their path. If another input
-    has a name already, the hash is added to it, `a-1f3c9b20`. If the same input has it, a number is
-    added, `a-2`.
-
-    A prefix is a name for files that differ only in a number, such as the frames of a video. Once
-    `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
-    """
-
-    def __init__(self) -> None:
-        # How often each name with each suffix was tried.
-        self._uses: Counter[tuple[str, str]] = Counter()
-        # Names of files with their suffix, and prefixes with their `_`.
-        self._taken: set[str] = set()
-        # What cannot be a prefix any more, as a file has a name that begins with it.
-        self._unusable_prefixes: set[str] = set()
-        # The hash of the input that first got a name, by name and suffix.
-        self._owners: dict[tuple[str, str], str] = {}
-        # The hash of the input that a name is reserved for, whatever the suffix.
-        self._reserved: dict[str, str] = {}
-
-    def reserve(self, name: str, input_hash: str) -> None:
-        """Reserve a name for the files of the input with this hash."""
-        self._reserved.setdefault(_fold(name), input_hash)
-
-    def withhold(self, name: str) -> None:
-        """Let no input have this name without its hash, except one it is reserved for already."""
-        self.reserve(name, NO_INPUT)
-
-    def choose_file_name(
-        self,
-        name: str,
-        suffix: str,
-        usable: Callable[[str], bool] | None = None,
-        input_hash: str = "",
-    ) -> str:
-        """Choose a unique name for a file, and note that it is taken.
-
-        Args:
-            name: The name that the file should have, without its suffix.
-            suffix: The suffix of the file.
-            usable: Is called with a unique name and its suffix, and tells whether the file may have
-                it. If not, the next name is tried. None if any unique name will do.
-            input_hash: The hash of the input that the file is for; empty if its names are told
-                apart by numbers only.
-
-        Returns:
-            The name with its suffix: `bus.jpg` if possible, else with the hash, a number, or both,
-            as in `bus-1f3c9b20.jpg` or `bus-2.jpg`.
-        """
-        candidates = self._candidates(name, suffix, input_hash)  # without an end
-        while True:
-            candidate = next(candidates)
-            file_name = candidate + suffix
-            is_free = self._is_free(candidate, suffix)
-            if is_free and (usable is None or usable(file_name)):
-                break
-        self._taken.add(_fold(candidate) + suffix.lower())
-        self._unusable_prefixes.update(_prefixes_of(candidate))
-        return file_name
-
-    def _is_free(self, name: str, suffix: str) -> bool:
-        """Tell whether no file has this name, and no file of a taken prefix may get it later."""
-        folded_file_name = _fold(name) + suffix.lower()
-        if folded_file_name in self._unusable_prefixes or folded_file_name in self._taken:
-            return False
-        return self._taken.isdisjoint(_prefixes_of(name))
-
-    def choose_prefix(
-        self, name: str, usable: Callable[[str], bool] | None = None, input_hash: str = ""
-    ) -> str:
-        """Choose a unique prefix for files whose names append `_` and a number to it.
-
-        The arguments are those of `choose_file_name`; `usable` is given the prefix with its `_`.
-        """
-        return self.choose_file_name(name, "_", usable, input_hash).removesuffix("_")
-
-    def _candidates(self, name: str, suffix: str, input_hash: str) -> Iterator[str]:
-        """Yield the names to try for a file, without the suffix, the best first; they never end.
-
-        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to another input, they are
-        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. The numbers go on where an earlier call has stopped,
-        so no name is tried twice.
-        """
-        first_name = name
-        if input_hash and self._owner_of(name, suffix, input_hash) != input_hash:
-            first_name = f"{name}-{input_hash}"
-        key = (_fold(first_name), suffix.lower())
-        while True:
-            self._uses[key] += 1
-            number = self._uses[key]
-            if number == 1:
-                yield first_name
-            else:
-                yield f"{first_name}-{number}"
-
-    def _owner_of(self, name: str, suffix: str, input_hash: str) -> str:
-        """Return the hash of the input that a name belongs to.
-
-        It is the input that the name is reserved for; else the first that asks for it with this
-        suffix. If none has asked before, that is the input with this hash, which is noted.
-        """
-        reserved_for = self._reserved.get(_fold(name))
-        if reserved_for:
-            return reserved_for
-        return self._owners.setdefault((_fold(name), suffix.lower()), input_hash)
-
-
-def _fold(name: str) -> str:
-    """Return a name without what some file systems ignore: case, and how accents are encoded."""
-    return unicodedata.normalize("NFC", name.casefold())
-
-
-def _prefixes_of(name: str) -> list[str]:
-    """List the prefixes of numbered files that this name could belong to, each with its `_`.
-
-    Examples:
-        >>> _prefixes_of("a_1_2")  # file 2 of the prefix a_1, or a_1 as file 1 of the prefix a
-        ['a_1_', 'a_']
-    """
-    prefixes = []
-    beginning = _fold(name)
-    number = NUMBER_AT_END.search(beginning)
-    while number is not None:
-        beginning = beginning[: number.start()]
-        prefixes.append(f"{beginning}_")
-        number = NUMBER_AT_END.search(beginning)
-    return prefixes
 
 
 def mark_folder(folder: Path, marker_name: str) -> bool:
@@ -268,7 +85,7 @@ class OutputFolder:
         self._inputs = inputs
         # What the paths of inputs from searched folders begin with, such as `pics/`; files here are
         # named after the rest of the path.
-        self._root_beginnings = _beginnings_of_roots(roots)
+        self._root_beginnings = beginnings_of_roots(roots)
         self._resumed = resumed
         self._has_inputs = has_inputs
 
@@ -358,7 +175,7 @@ class OutputFolder:
 
     def skip(self, origin: Origin) -> None:
         """Reserve the name of an input that a resumed run leaves out, as its files are written."""
-        self._names.reserve(self._relative_name(origin), _input_hash(origin))
+        self._names.reserve(self._relative_name(origin), hash_of_input(origin))
 
     def subfolder(self, path: Path) -> None:
         """Make a folder in this one, if it does not exist."""
@@ -434,7 +251,7 @@ class OutputFolder:
             may_replace = False
         input_hash = ""  # for files that replace none: their names are told apart by numbers only
         if may_replace:
-            input_hash = _input_hash(origin)
+            input_hash = hash_of_input(origin)
 
         def is_usable(file_name: str) -> bool:
             """Tell whether the input may have a name, which is then claimed for it."""
@@ -490,12 +307,12 @@ class OutputFolder:
             input_hash = ""  # prefixes of new inputs are told apart by numbers only
             excluded_prefixes = self._present_prefixes()
         else:
-            input_hash = _input_hash(origin)
+            input_hash = hash_of_input(origin)
             excluded_prefixes = set()
 
         def is_usable(prefix: str) -> bool:
             """Tell whether the input may have a prefix, with its `_`, which is then claimed."""
-            if _fold(prefix) in excluded_prefixes:
+            if fold(prefix) in excluded_prefixes:
                 return False
             return self._claim_name(prefix, "_", origin)
 
@@ -506,7 +323,7 @@ class OutputFolder:
         present_prefixes: set[str] = set()
         for _, _, file_names in os.walk(self._real_path):
             for file_name in file_names:
-                present_prefixes.update(_prefixes_of(PurePath(file_name).stem))
+                present_prefixes.update(prefixes_of(PurePath(file_name).stem))
         return present_prefixes
 
     def _claim_name(self, name: str, suffix: str, origin: Origin) -> bool:
@@ -524,8 +341,8 @@ class OutputFolder:
         """
         if self._claims is None:  # somebody else made the folder, so nothing is claimed in it
             return True
-        prefixes = _prefixes_of(name.removesuffix(suffix))
-        return self._claims.take(_fold(name), prefixes, _input_hash(origin), is_new=origin.is_new)
+        prefixes = prefixes_of(name.removesuffix(suffix))
+        return self._claims.take(fold(name), prefixes, hash_of_input(origin), is_new=origin.is_new)
 
     def _relative_name(self, origin: Origin) -> str:
         """Return the name that an input's files should have here, without a suffix.
@@ -566,55 +383,6 @@ class OutputFolder:
             return True
         is_replaceable = stat.S_ISREG(mode) or stat.S_ISLNK(mode)
         return self._is_made_by_detcli and may_replace and is_replaceable
-
-
-def _beginnings_of_roots(roots: Iterable[str]) -> list[str]:
-    """Return what the paths of inputs from folders and glob patterns begin with.
-
-    The longest comes first: of nested folders, the inner one decides.
-    """
-    beginnings = set()
-    for root in roots:
-        beginning = _common_beginning(root)
-        if beginning is not None:
-            beginnings.add(beginning)
-    return sorted(beginnings, key=len, reverse=True)
-
-
-def _common_beginning(root: str) -> str | None:
-    """Return the common beginning of the paths of all inputs from a folder or a glob pattern.
-
-    It is the folder, or the folders of the pattern before its first wildcard. A pattern without
-    folders, such as `*.jpg`, has none, so the result is None.
-
-    A file is treated like a folder: no path begins with `bus.jpg/`, not even `bus.jpg`.
-
-    Examples:
-        >>> _common_beginning("pics/*/a.jpg"), _common_beginning("pics")
-        ('pics/', 'pics/')
-        >>> _common_beginning("bus.jpg")
-        'bus.jpg/'
-    """
-    # A file may have a wildcard in its name, such as `a[1].jpg`, and is no pattern then.
-    is_pattern = glob.has_magic(root) and not os.path.lexists(root)
-    if not is_pattern:
-        return os.path.join(root, "")  # noqa: PTH118 - as the search joins names
-    if "/" not in root:
-        return None
-    beginning = ""
-    for folder_name in root.split("/")[:-1]:
-        if glob.has_magic(folder_name):
-            break
-        beginning += f"{folder_name}/"
-    return beginning
-
-
-def _input_hash(origin: Origin) -> str:
-    """Return a hash that tells an input from others of its name, the same in every run."""
-    path = origin.source
-    if origin.path is not None or "://" not in path:
-        path = os.path.abspath(origin.path or path)  # noqa: PTH100 - keeps links
-    return name_mark(path)
 
 
 class FolderSink:

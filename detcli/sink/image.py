@@ -17,8 +17,9 @@ from detcli.data.geometry import Boxes, Letterbox, Pixels, are_visible, clipped
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
+from detcli.sink.folder import FolderSink, OutputFolder
 from detcli.sink.protocol import Sink
+from detcli.sink.unique_names import UniqueNames
 from detcli.storage.file_names import safe
 
 SAVED_IMAGE_SUFFIXES = frozenset(

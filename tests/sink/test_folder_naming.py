@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nasty_names import anything
 
-from detcli.sink.folder import UniqueNames, stem
+from detcli.sink.input_names import stem
+from detcli.sink.unique_names import UniqueNames
 from detcli.storage.file_names import MAX_NAME_BYTES, safe
 
 
