@@ -14,7 +14,8 @@ import nncf
 
 from detcli.commands.convert.passes import decode_nodes, score_convolutions
 from detcli.commands.convert.run import load_images
-from detcli.commands.convert.steps import FLOAT_DEPTH, serialised, tensor_of
+from detcli.commands.convert.steps import FLOAT_DEPTH, serialised
+from detcli.commands.convert.value_ranges import tensor_of
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.recognise import read_graph

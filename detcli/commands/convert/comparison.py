@@ -8,7 +8,7 @@ import numpy as np
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.steps import Tensor, tensor_of
+from detcli.commands.convert.value_ranges import Tensor, tensor_of
 from detcli.compare.detections import (
     DetectionsReport,
     Rules,

@@ -10,13 +10,8 @@ from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
 from detcli.commands.convert import steps as module
-from detcli.commands.convert.steps import (
-    Steps,
-    float_tensors,
-    observe,
-    serialised,
-    tensor_of,
-)
+from detcli.commands.convert.steps import Steps, serialised
+from detcli.commands.convert.value_ranges import float_tensors, observe, tensor_of
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.data.geometry import Image
 from detcli.model.editing import infer_shapes
