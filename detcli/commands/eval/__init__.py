@@ -7,6 +7,7 @@ label_files.py the lines of YOLO's label files
 classes.py     which class stands for which category
 findings.py    what is odd about the data
 evaluator.py   hotcoco: which detection found which object, outcomes, confusions
+matches.py     what a match is, and what becomes of a box
 metrics.py     COCO's figures, from what hotcoco accumulated
 confidence.py  F1 by confidence, and which confidences are the best
 report.py      how good the model is, as JSON and as tables

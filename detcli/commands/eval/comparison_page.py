@@ -11,8 +11,8 @@ from detcli.commands.eval.comparison_report import (
     interval_text,
 )
 from detcli.commands.eval.deferred_page import DeferredPage
-from detcli.commands.eval.evaluator import CORRECT, IOU, MatchedBox
 from detcli.commands.eval.image_pairs import FalsePositive, ImagePair, ObjectPair, corners
+from detcli.commands.eval.matches import CORRECT, IOU, MatchedBox
 from detcli.commands.eval.metrics import figure_text
 from detcli.data.record import RecordJson
 from detcli.page.entries import BoxKind, PageBox

@@ -6,7 +6,7 @@ false positives, its F-scores come without the confidence, and by class it has n
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,17 @@ import numpy.typing as npt
 from detcli.commands.eval.bootstrap import IOUS, CategoryRanking, RankedMatches
 from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.labels import OBJECT, StructuredRows
+from detcli.commands.eval.matches import (
+    CORRECT,
+    FALSE,
+    IGNORED,
+    IOU,
+    MISSED,
+    Indices,
+    MatchedBox,
+    Matching,
+    read_matching,
+)
 from detcli.commands.eval.metrics import Doubles, Metrics, Score, mean_precision
 from detcli.core.errors import loading
 from detcli.data.topk import rank_descending
@@ -22,9 +33,6 @@ from detcli.data.topk import rank_descending
 if TYPE_CHECKING:
     from hotcoco import COCOeval
 
-Indices = npt.NDArray[np.int64]
-
-IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in an image that the evaluator considers, best first
 MAX_AREA = 1e10  # square pixels: more than any object has
 IOU_TOLERANCE = 1e-6  # more than an IoU varies with the order of additions
@@ -36,10 +44,6 @@ CategoryPair = tuple[int | None, int | None]
 DETECTION = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
 """A row for each detection: the box as left, top, width, height in pixels; the category as an index
 into the data's categories; the score."""
-
-CORRECT, FALSE, MISSED, IGNORED = range(4)
-"""What became of a box: detected and right, detected and wrong, not detected, or not counted, as a
-detection of a crowd."""
 
 
 def require_evaluator() -> str:
@@ -59,29 +63,6 @@ class EvaluatedImage(NamedTuple):
     image_id: int
     objects: StructuredRows  # (M,) of OBJECT
     detections: StructuredRows  # (N,) of DETECTION
-
-
-class MatchedBox(NamedTuple):
-    """What became of a detection, or of an object that was missed."""
-
-    category: int
-    box: list[float]
-    score: float | None  # None for an object that was missed
-    kind: int  # CORRECT, FALSE or MISSED
-    object_box: list[float] | None = None  # of the object that a correct detection matches
-
-
-class _Matching(NamedTuple):
-    """Which detection matches which object; all are rows of the evaluator's arrays."""
-
-    detections: Indices  # (N,) those that count: not of crowds, nor of ignored objects
-    matched_objects: Indices  # (N,) the object that each of these matches; -1 for none
-    objects: Indices  # (M,) those that are to be detected
-
-    @property
-    def missed_objects(self) -> Indices:
-        """The objects that no detection matches."""
-        return np.setdiff1d(self.objects, self.matched_objects)
 
 
 class _OutcomesByIou(NamedTuple):
@@ -164,7 +145,7 @@ class Evaluator:
         return self._score_of(all_positions, accumulated, matching), score_of_category
 
     def _score_of(
-        self, positions: list[int], accumulated: _Accumulated, matching: _Matching
+        self, positions: list[int], accumulated: _Accumulated, matching: Matching
     ) -> Score:
         """Compute the figures and the curve for one category, or for K categories together.
 
@@ -190,7 +171,7 @@ class Evaluator:
             precision=mean_precision(precision_at_50),
         )
 
-    def _curve_of(self, categories: Sequence[int], matching: _Matching) -> Curve:
+    def _curve_of(self, categories: Sequence[int], matching: Matching) -> Curve:
         """Count true and false positives by confidence, for some categories together.
 
         Args:
@@ -342,7 +323,7 @@ class Evaluator:
 
     def _match_at_each_iou(
         self, image_numbers: Sequence[int], detection_rows: Indices
-    ) -> list[_Matching]:
+    ) -> list[Matching]:
         """Match detections with objects of their class at each IoU, in one run of the evaluator.
 
         Args:
@@ -365,7 +346,7 @@ class Evaluator:
         matchings = []
         for iou in IOUS.tolist():
             diagnostics = evaluator.image_diagnostics(iou)
-            matchings.append(_read_matching(diagnostics, object_rows, detection_rows))
+            matchings.append(read_matching(diagnostics, object_rows, detection_rows))
         return matchings
 
     def _undecided_detections(
@@ -424,7 +405,7 @@ class Evaluator:
         """Return the image id of an image by its number, which counts from 1."""
         return self._image_ids[image_number - 1]
 
-    def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
+    def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> Matching:
         """Match the detections in all images with objects at IoU 0.5, the highest scores first.
 
         Args:
@@ -435,13 +416,13 @@ class Evaluator:
         """
         no_rows = np.zeros(0, np.int64)
         # Joining needs at least one matching, and there may be no images.
-        matchings = [_Matching(detections=no_rows, matched_objects=no_rows, objects=no_rows)]
+        matchings = [Matching(detections=no_rows, matched_objects=no_rows, objects=no_rows)]
         for image_numbers in self._image_batches():
             matching = self._match_batch(
                 image_numbers, confidence, max_detections, by_class=by_class
             )
             matchings.append(matching)
-        return _Matching(
+        return Matching(
             detections=np.concatenate([matching.detections for matching in matchings]),
             matched_objects=np.concatenate([matching.matched_objects for matching in matchings]),
             objects=np.concatenate([matching.objects for matching in matchings]),
@@ -463,7 +444,7 @@ class Evaluator:
         max_detections: int,
         *,
         by_class: bool,
-    ) -> _Matching:
+    ) -> Matching:
         """Match detections with objects at IoU 0.5, in consecutive images, by one run of hotcoco.
 
         Args:
@@ -488,7 +469,7 @@ class Evaluator:
             max_dets=[max_detections],
             use_cats=by_class,
         )
-        return _read_matching(evaluator.image_diagnostics(IOU), object_rows, detection_rows)
+        return read_matching(evaluator.image_diagnostics(IOU), object_rows, detection_rows)
 
     def _accumulated(self) -> _Accumulated:
         """Run the evaluator on all images, and return the precision and recall of `Metrics.of`.
@@ -552,40 +533,6 @@ class Evaluator:
         evaluator.params.cat_ids = self._categories
         evaluator.evaluate()
         return evaluator
-
-
-def _read_matching(
-    diagnostics: Mapping[str, Any], object_rows: Indices, detection_rows: Indices
-) -> _Matching:
-    """Translate what the evaluator says of its matches to rows of our arrays.
-
-    The evaluator numbers the boxes that it got from 1 on: its object 3 is the one in row
-    `object_rows[2]`.
-
-    Args:
-        diagnostics: What the evaluator says. The keys of "gt_status" are the numbers of the objects
-            that count, and the keys of "dt_status" those of the detections that count. "dt_match"
-            has by the number of a detection the number of the object that it matches; a detection
-            that matches none is missing.
-        object_rows: The rows of the objects that the evaluator got.
-        detection_rows: The rows of the detections that it got.
-    """
-    no_object = 0  # the evaluator's numbers begin with 1
-    detection_numbers = sorted(diagnostics["dt_status"])
-    object_numbers = list(diagnostics["gt_status"])
-    matched_object_numbers = []
-    for detection_number in detection_numbers:
-        object_number = diagnostics["dt_match"].get(detection_number, no_object)
-        matched_object_numbers.append(object_number)
-
-    # These arrays are indexed by the evaluator's numbers. With -1 in front, `no_object` becomes -1.
-    row_by_object_number = np.concatenate([[-1], object_rows])
-    row_by_detection_number = np.concatenate([[-1], detection_rows])
-    return _Matching(
-        detections=row_by_detection_number[np.array(detection_numbers, np.int64)],
-        matched_objects=row_by_object_number[np.array(matched_object_numbers, np.int64)],
-        objects=row_by_object_number[np.array(object_numbers, np.int64)],
-    )
 
 
 def _ranked_matches(outcomes: npt.NDArray[np.int8]) -> list[RankedMatches]:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.deferred_page import DeferredPage
-from detcli.commands.eval.evaluator import CORRECT, FALSE, IOU, MISSED, Evaluator, MatchedBox
+from detcli.commands.eval.evaluator import Evaluator
+from detcli.commands.eval.matches import CORRECT, FALSE, IOU, MISSED, MatchedBox
 from detcli.commands.eval.metrics import Score, figure_text
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import CORRECT, FALSE, IOU, MISSED, MatchedBox
+from detcli.commands.eval.matches import CORRECT, FALSE, IOU, MISSED, MatchedBox
 from detcli.core import frozen
 from detcli.data.geometry import overlap
 

@@ -18,9 +18,9 @@ from detcli.commands.eval.confidence import (
     ConfidenceAdvice,
     Quality,
 )
-from detcli.commands.eval.evaluator import IOU
 from detcli.commands.eval.findings import Finding, Level
 from detcli.commands.eval.labels import Form
+from detcli.commands.eval.matches import IOU
 from detcli.commands.eval.metrics import Metrics, figure_text
 from detcli.core import frozen
 from detcli.core.text import escape_unprintable

@@ -15,17 +15,16 @@ from detcli.commands.eval.comparison_report import ComparedSide
 from detcli.commands.eval.confidence import advise
 from detcli.commands.eval.evaluator import (
     DETECTION,
-    IOU,
     PER_CLASS,
     EvaluatedImage,
     Evaluator,
-    MatchedBox,
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.findings import Findings, Kind
 from detcli.commands.eval.image_pairs import OutcomeCounts
 from detcli.commands.eval.labels import Dataset, Sample, StructuredRows
+from detcli.commands.eval.matches import IOU, MatchedBox
 from detcli.commands.eval.metrics import Metrics, Score
 from detcli.commands.eval.report import (
     ClassReport,

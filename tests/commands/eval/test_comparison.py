@@ -13,8 +13,8 @@ from report_schemas import validator
 
 from detcli.commands.eval.comparison import ComparisonOfModels
 from detcli.commands.eval.comparison_page import LABEL, LEFT_FALSE, ONLY_LEFT, ONLY_RIGHT
-from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, MatchedBox
 from detcli.commands.eval.image_pairs import pair_outcomes
+from detcli.commands.eval.matches import CORRECT, FALSE, MISSED, MatchedBox
 from detcli.core.errors import SourceError
 from detcli.core.timing import Stage
 

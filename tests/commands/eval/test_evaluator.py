@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from comparisons import compared, figures, pycocotools, random_images
 
-from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Evaluator
+from detcli.commands.eval.evaluator import Evaluator
+from detcli.commands.eval.matches import CORRECT, FALSE, MISSED
 
 BOX = (10.0, 10.0, 20.0, 20.0)
 HIT = (BOX, 0, 0.9)

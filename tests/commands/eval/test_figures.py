@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from comparisons import compared, random_images
 
-from detcli.commands.eval.evaluator import IOU, Evaluator
+from detcli.commands.eval.evaluator import Evaluator
 from detcli.commands.eval.figures import FILES, curves_of, plot
+from detcli.commands.eval.matches import IOU
 from detcli.commands.eval.report import Confusion, Confusions
 from detcli.core.errors import OutputError
 
