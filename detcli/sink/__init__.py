@@ -2,8 +2,8 @@
 
 records     formats.py chooses the format; text.py, parquet.py and megadetector.py write it;
             bursts.py collects records; journal.py for --resume, with journal_lines.py, which
-            tells damaged lines, recorded_inputs.py: which inputs it has records of, and
-            inputs_to_repeat.py: which of these are detected again
+            tells damaged lines, recorded_inputs.py: which inputs it has records of (images in
+            recorded_images.py), and inputs_to_repeat.py: which of these are detected again
 images      image.py saves and window.py shows them; draw.py draws boxes, and draw_labels.py labels
             beside them, where label_layout.py has room; colours.py: of classes, tracks and zones
 videos      video.py; h264.py encodes them with their sound; gif.py for --gif; frame_clock.py says

@@ -5,7 +5,7 @@ from collections import Counter
 import hypothesis.strategies as st
 from hypothesis import given
 
-from detcli.sink.recorded_inputs import RecordedInputs, pack, unpack
+from detcli.sink.recorded_inputs import RecordedInputs
 
 record = st.tuples(
     st.sampled_from(["a.jpg", "b.jpg", "c.mp4"]),
@@ -48,28 +48,3 @@ def test_nothing_is_left_after_clearing():
     assert not inputs.has("a.jpg", None)
     assert not inputs.has("c.mp4", 0)
     assert inputs.file_stamp("c.mp4") is None
-
-
-@given(
-    st.one_of(
-        st.from_regex(r"[0-9]{1,12}-[0-9]{1,21}", fullmatch=True),
-        st.text(),
-        st.sampled_from(["0-0", "00-1", "1-01", "10--5", "\u0661-1", "1-9999999999999999999"]),
-    )
-)
-def test_a_packed_stamp_is_the_same_text_again(stamp):
-    assert unpack(pack(stamp)) == stamp
-
-
-def test_the_stamp_of_a_file_is_packed_into_a_number():
-    assert pack("173-1795963509837742") == (173 << 64) + 1795963509837742
-    assert pack('"an-etag"') == '"an-etag"'
-
-
-def test_names_of_all_kinds_are_told_apart():
-    inputs = RecordedInputs()
-    inputs.add("", None, None)
-    inputs.add("\udcff.jpg", None, "10-1")
-    assert inputs.has("", None)
-    assert inputs.file_stamp("\udcff.jpg") == "10-1"
-    assert not inputs.has("\udcfe.jpg", None)
