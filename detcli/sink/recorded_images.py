@@ -1,13 +1,17 @@
-"""Which images have records, and the stamps of their files, in about 37 bytes for each record."""
+"""Which images have records, and the stamps of their files, in about 42 bytes for each record."""
 
 import hashlib
 import re
 import struct
+from array import array
 
 import numpy as np
 
 HASH_BYTES = 12
 """The length of the hash of a name: among a million names, two are alike once in 10**17 runs."""
+
+HASH_FORMAT = struct.Struct("<QI")
+"""A hash as two numbers: the first 64 bits, which are sorted and searched, and the last 32."""
 
 FILE_STAMP = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
 """The stamp of a file: its size in bytes, and its time in us."""
@@ -15,35 +19,39 @@ FILE_STAMP = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
 NO_STAMP = 2**64 - 1
 """Stands for the time of a record that has no stamp of this form."""
 
-ROW = np.dtype([("hash_start", "<u8"), ("hash_end", "<u4"), ("size", "<u8"), ("time_us", "<u8")])
-"""A record: the hash of the image's name, in two parts, and the stamp of its file."""
+HASH_START_BITS = 64
 
-ROW_FORMAT = struct.Struct("<QIQQ")
-"""A row as `struct` packs it."""
-
-HASH_FORMAT = struct.Struct("<QI")
-"""The two parts of a hash, as `struct` unpacks them."""
+ROW_FORMAT = struct.Struct("<IQQ")
+"""A record: the last 32 bits of the hash, and the size and time of the file."""
 
 
 class RecordedImages:
     """The records of images, in little memory, as there may be millions.
 
-    Each record is a row of an array. The rows are sorted by hash before the first question, so that
-    a binary search answers it. Many records can be added and many questions be asked, but not in
-    turns: the first question after an addition sorts all rows again.
+    An index sorts the records by the hashes of their names, and says where those of a bucket are:
+    of all hashes that begin with the same bits. A bucket has about four records, which a question
+    compares. The index is made at the first question. Many records can be added and many questions
+    be asked, but not in turns: each addition makes the next question slow.
     """
 
     def __init__(self) -> None:
-        self._added_rows = bytearray()  # since the last sorting, as bytes of `ROW`
-        self._rows = np.zeros(0, ROW)  # sorted; those of an image are in the order of addition
-        self._hash_starts = self._rows["hash_start"].copy()  # the column that is searched
-        self._is_removed = np.zeros(0, np.bool_)  # for each sorted row
+        # For each record, in the order of addition:
+        self._hash_starts = array("Q")  # the first 64 bits of the hash
+        self._rows = bytearray()  # the rest, as bytes of `ROW_FORMAT`
+        self._is_removed = bytearray()  # 1 if it is removed
+
+        # The index. Views of arrays, as Python reads an element of these faster.
+        self._sorted_hash_starts = memoryview(array("Q"))
+        self._sorted_records = memoryview(array("I"))  # the record that has each sorted hash
+        self._bucket_shift = HASH_START_BITS  # to the right, from a hash to its bucket
+        self._bucket_starts = memoryview(array("I", [0, 0]))  # of bucket 0, and the end of it
+
         # The stamps of another form, such as ETags, by hash.
         self._other_stamps: dict[tuple[int, int], str] = {}
 
         # What was answered last, as several questions about an image often follow one another.
         self._name = ""
-        self._row_numbers: list[int] = []  # the rows of this image that are not removed
+        self._records: list[int] = []  # the records of this image that are not removed
         self._stamp: str | None = None
 
     def add(self, name: str, file_stamp: str | None) -> None:
@@ -54,23 +62,25 @@ class RecordedImages:
             file_stamp: The stamp of its file. None if the record has none; then the stamp of an
                 earlier record of the image stays.
         """
-        name_hash = _hash(name)
+        hash_start, hash_end = _hash(name)
         size = 0
         time_us = NO_STAMP
         if file_stamp is not None:
             match = FILE_STAMP.fullmatch(file_stamp)
             if match is None:
-                self._other_stamps[name_hash] = file_stamp
+                self._other_stamps[hash_start, hash_end] = file_stamp
             else:
-                self._other_stamps.pop(name_hash, None)
+                self._other_stamps.pop((hash_start, hash_end), None)
                 size = int(match[1])
                 time_us = int(match[2])
-        self._added_rows += ROW_FORMAT.pack(*name_hash, size, time_us)
+        self._hash_starts.append(hash_start)
+        self._rows += ROW_FORMAT.pack(hash_end, size, time_us)
+        self._is_removed.append(0)
 
     def has(self, name: str) -> bool:
         """Tell whether an image has a record that is not removed."""
         self._look_up(name)
-        return bool(self._row_numbers)
+        return bool(self._records)
 
     def file_stamp(self, name: str) -> str | None:
         """Return the stamp in the last record of an image that has one.
@@ -78,51 +88,62 @@ class RecordedImages:
         None if no record has one, or all are removed.
         """
         self._look_up(name)
-        if not self._row_numbers:
+        if not self._records:
             return None
         return self._stamp
 
     def remove(self, name: str) -> None:
         """Remove one record of an image that has one; its stamp stays while others are left."""
         self._look_up(name)
-        row_number = self._row_numbers.pop()
-        self._is_removed[row_number] = True
+        record = self._records.pop()
+        self._is_removed[record] = 1
 
     def _look_up(self, name: str) -> None:
-        """Find the rows and the stamp of an image, unless the last question was about it, too."""
-        if self._added_rows:
-            self._sort()
+        """Find the records and the stamp of an image, unless the last question was about it too."""
+        if len(self._sorted_records) < len(self._hash_starts):
+            self._make_index()
         elif name is self._name:
             return
 
         self._name = name
-        self._row_numbers = []
+        self._records = []
         self._stamp = None
         hash_start, hash_end = _hash(name)
-        first_row = int(np.searchsorted(self._hash_starts, np.uint64(hash_start)))
-        for row_number in range(first_row, len(self._rows)):
-            row = self._rows[row_number]
-            if row["hash_start"] != hash_start:
-                break
-            if row["hash_end"] != hash_end:
+        for record in self._records_with(hash_start):
+            record_hash_end, size, time_us = ROW_FORMAT.unpack_from(
+                self._rows, record * ROW_FORMAT.size
+            )
+            if record_hash_end != hash_end:
                 continue
-            if not self._is_removed[row_number]:
-                self._row_numbers.append(row_number)
-            if row["time_us"] != NO_STAMP:
-                self._stamp = f"{row['size']}-{row['time_us']}"
+            if not self._is_removed[record]:
+                self._records.append(record)
+            if time_us != NO_STAMP:
+                self._stamp = f"{size}-{time_us}"
         self._stamp = self._other_stamps.get((hash_start, hash_end), self._stamp)
 
-    def _sort(self) -> None:
-        """Sort the added rows in among the others."""
-        added_rows = np.frombuffer(self._added_rows, ROW)
-        rows = np.concatenate([self._rows, added_rows])
-        is_removed = np.concatenate([self._is_removed, np.zeros(len(added_rows), np.bool_)])
+    def _records_with(self, hash_start: int) -> list[int]:
+        """Return the records whose hash begins so, in the order of addition."""
+        records = []
+        bucket = hash_start >> self._bucket_shift
+        for position in range(self._bucket_starts[bucket], self._bucket_starts[bucket + 1]):
+            if self._sorted_hash_starts[position] == hash_start:
+                records.append(self._sorted_records[position])
+        return sorted(records)
 
-        order = np.argsort(rows["hash_start"], kind="stable")
-        self._rows = rows[order]
-        self._hash_starts = self._rows["hash_start"].copy()
-        self._is_removed = is_removed[order]
-        self._added_rows = bytearray()
+    def _make_index(self) -> None:
+        """Sort all records by the first 64 bits of their hashes, and note where buckets start."""
+        # A copy, as an array cannot grow while NumPy looks into it.
+        hash_starts = np.array(self._hash_starts, np.uint64)
+        self._sorted_records = np.argsort(hash_starts).astype(np.uint32).data
+        hash_starts.sort()
+        self._sorted_hash_starts = hash_starts.data
+
+        bucket_bits = max(len(hash_starts).bit_length() - 2, 1)
+        self._bucket_shift = HASH_START_BITS - bucket_bits
+        first_hashes = np.arange(2**bucket_bits, dtype=np.uint64) << np.uint64(self._bucket_shift)
+        bucket_starts = np.searchsorted(hash_starts, first_hashes)
+        bucket_bounds = np.append(bucket_starts, len(hash_starts))
+        self._bucket_starts = bucket_bounds.astype(np.uint32).data
 
 
 def _hash(name: str) -> tuple[int, int]:
