@@ -21,9 +21,6 @@ NO_STAMP = 2**64 - 1
 
 HASH_START_BITS = 64
 
-ROW_FORMAT = struct.Struct("<IQQ")
-"""A record: the last 32 bits of the hash, and the size and time of the file."""
-
 
 class RecordedImages:
     """The records of images, in little memory, as there may be millions.
@@ -37,7 +34,9 @@ class RecordedImages:
     def __init__(self) -> None:
         # For each record, in the order of addition:
         self._hash_starts = array("Q")  # the first 64 bits of the hash
-        self._rows = bytearray()  # the rest, as bytes of `ROW_FORMAT`
+        self._hash_ends = array("I")  # the last 32 bits
+        self._file_sizes = array("Q")
+        self._file_times_us = array("Q")
         self._is_removed = bytearray()  # 1 if it is removed
 
         # The index. Views of arrays, as Python reads an element of these faster.
@@ -49,10 +48,9 @@ class RecordedImages:
         # The stamps of another form, such as ETags, by hash.
         self._other_stamps: dict[tuple[int, int], str] = {}
 
-        # What was answered last, as several questions about an image often follow one another.
+        # What was looked up last, as several questions about an image often follow one another.
         self._name = ""
-        self._records: list[int] = []  # the records of this image that are not removed
-        self._stamp: str | None = None
+        self._records: list[int] = []
 
     def add(self, name: str, file_stamp: str | None) -> None:
         """Add a record of an image.
@@ -74,64 +72,63 @@ class RecordedImages:
                 size = int(match[1])
                 time_us = int(match[2])
         self._hash_starts.append(hash_start)
-        self._rows += ROW_FORMAT.pack(hash_end, size, time_us)
+        self._hash_ends.append(hash_end)
+        self._file_sizes.append(size)
+        self._file_times_us.append(time_us)
         self._is_removed.append(0)
 
     def has(self, name: str) -> bool:
         """Tell whether an image has a record that is not removed."""
-        self._look_up(name)
-        return bool(self._records)
+        return any(not self._is_removed[record] for record in self._records_of(name))
 
     def file_stamp(self, name: str) -> str | None:
         """Return the stamp in the last record of an image that has one.
 
         None if no record has one, or all are removed.
         """
-        self._look_up(name)
-        if not self._records:
+        if not self.has(name):
             return None
-        return self._stamp
+        if self._other_stamps:
+            other_stamp = self._other_stamps.get(_hash(name))
+            if other_stamp is not None:
+                return other_stamp
+        for record in reversed(self._records_of(name)):
+            if self._file_times_us[record] != NO_STAMP:
+                return f"{self._file_sizes[record]}-{self._file_times_us[record]}"
+        return None
 
     def remove(self, name: str) -> None:
         """Remove one record of an image that has one; its stamp stays while others are left."""
-        self._look_up(name)
-        record = self._records.pop()
-        self._is_removed[record] = 1
+        for record in self._records_of(name):
+            if not self._is_removed[record]:
+                self._is_removed[record] = 1
+                return
 
-    def _look_up(self, name: str) -> None:
-        """Find the records and the stamp of an image, unless the last question was about it too."""
+    def _records_of(self, name: str) -> list[int]:
+        """Return the records of an image in the order of addition, with the removed ones."""
         if len(self._sorted_records) < len(self._hash_starts):
             self._make_index()
         elif name is self._name:
-            return
+            return self._records
 
-        self._name = name
-        self._records = []
-        self._stamp = None
-        hash_start, hash_end = _hash(name)
-        for record in self._records_with(hash_start):
-            record_hash_end, size, time_us = ROW_FORMAT.unpack_from(
-                self._rows, record * ROW_FORMAT.size
-            )
-            if record_hash_end != hash_end:
-                continue
-            if not self._is_removed[record]:
-                self._records.append(record)
-            if time_us != NO_STAMP:
-                self._stamp = f"{size}-{time_us}"
-        self._stamp = self._other_stamps.get((hash_start, hash_end), self._stamp)
-
-    def _records_with(self, hash_start: int) -> list[int]:
-        """Return the records whose hash begins so, in the order of addition."""
         records = []
+        hash_start, hash_end = _hash(name)
         bucket = hash_start >> self._bucket_shift
         for position in range(self._bucket_starts[bucket], self._bucket_starts[bucket + 1]):
             if self._sorted_hash_starts[position] == hash_start:
-                records.append(self._sorted_records[position])
-        return sorted(records)
+                record = self._sorted_records[position]
+                if self._hash_ends[record] == hash_end:
+                    records.append(record)
+        records.sort()
+        self._name = name
+        self._records = records
+        return records
 
     def _make_index(self) -> None:
-        """Sort all records by the first 64 bits of their hashes, and note where buckets start."""
+        """Sort all records by the first 64 bits of their hashes, and note where buckets start.
+
+        Afterwards, `_records_of` finds the records in a bucket's range of the sorted arrays.
+        """
         # A copy, as an array cannot grow while NumPy looks into it.
         hash_starts = np.array(self._hash_starts, np.uint64)
         self._sorted_records = np.argsort(hash_starts).astype(np.uint32).data
