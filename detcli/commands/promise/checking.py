@@ -125,7 +125,7 @@ class Checker:
         if promise is None:
             self._require_next_round_not_begun(computed.answers_by_unit, computed.complete_rounds)
 
-        highest_threshold = self._deck.grid[-1]
+        highest_threshold = self._deck.thresholds[-1]
         threshold = highest_threshold
         lines = []
         if promise is not None:
@@ -146,7 +146,7 @@ class Checker:
             failure = self._wording.no_promise_error(computed.result)
             return Checked(None, lines, warnings, failure)
 
-        are_rounds_left = computed.complete_rounds < len(self._deck.plan)
+        are_rounds_left = computed.complete_rounds < len(self._deck.round_sizes)
         if threshold < highest_threshold and are_rounds_left:
             lines.append(f"round {computed.complete_rounds + 1} may promise a higher threshold")
         lines.append(computed.reliability.text)
@@ -218,9 +218,9 @@ class Checker:
         Returns:
             A list of the warning; an empty list without such answers.
         """
-        best_names = self._deck.known  # of the best-scoring images
+        best_names = self._deck.best_scoring_units  # of the best-scoring images
         names_in_review = set(best_names)
-        for round_number in range(1, len(self._deck.plan) + 1):
+        for round_number in range(1, len(self._deck.round_sizes) + 1):
             names_in_review.update(self._draw.names_of_round(round_number, best_names))
         unknown_names = [name for name in answers.sources if name not in names_in_review]
         if not unknown_names:
@@ -242,9 +242,11 @@ class Checker:
         """
         answers_by_unit: dict[str, Answer] = {}  # the answer that counts, of all rounds
         complete_count = 0
-        for round_number in range(1, len(self._deck.plan) + 1):
-            names = self._draw.names_of_round(round_number, self._deck.known)
-            answers_of_round = answers_to_units(answers, names, gone_names=self._deck.gone)
+        for round_number in range(1, len(self._deck.round_sizes) + 1):
+            names = self._draw.names_of_round(round_number, self._deck.best_scoring_units)
+            answers_of_round = answers_to_units(
+                answers, names, gone_names=self._deck.unreadable_units
+            )
             answers_by_unit.update(answers_of_round)
             are_all_answered = len(answers_of_round) == len(names)
             are_earlier_complete = complete_count == round_number - 1
@@ -268,17 +270,17 @@ class Checker:
         Raises:
             InputError: The round after these has some answers, but not all.
         """
-        if complete_rounds == len(self._deck.plan):
+        if complete_rounds == len(self._deck.round_sizes):
             return
         next_round = complete_rounds + 1
-        for name in self._draw.names_of_round(next_round, self._deck.known):
-            is_gone = name in self._deck.gone  # then it counts as answered
+        for name in self._draw.names_of_round(next_round, self._deck.best_scoring_units):
+            is_gone = name in self._deck.unreadable_units  # then it counts as answered
             if name in answers_by_unit and not is_gone:
                 raise self._incomplete(answers_by_unit, next_round)
 
     def _incomplete(self, answers_by_unit: AnswersByUnit, round_number: int) -> InputError:
         """Make the error for a round in which something was not looked at yet."""
-        names = self._draw.names_of_round(round_number, self._deck.known)
+        names = self._draw.names_of_round(round_number, self._deck.best_scoring_units)
         looked_at = sum(name in answers_by_unit for name in names)
         return InputError(
             f"{looked_at:,} of {len(names):,} looked at in round {round_number}: nothing is "
@@ -288,8 +290,10 @@ class Checker:
 
     def _measure_reliability(self, answers: Answers, answers_by_unit: AnswersByUnit) -> Reliability:
         """Count how reliable the reviewers were."""
-        repeats, changed = answers.count_repeats(self._deck.repeat)
-        known_names = [name for name in self._deck.known if answers.to_unit(name) is not None]
+        repeats, changed = answers.count_repeats(self._deck.repeated_units)
+        known_names = [
+            name for name in self._deck.best_scoring_units if answers.to_unit(name) is not None
+        ]
         known_seen = sum(answers_by_unit.get(name) is Answer.ANIMAL for name in known_names)
         return Reliability(repeats, changed, len(known_names), known_seen)
 
@@ -437,9 +441,11 @@ def _require_same_numbers(path: Path, deck: Deck, units: Units) -> None:
     Raises:
         UsageError: They do not.
     """
-    has_same_counts = (deck.units, deck.failed) == (len(units), len(units.failed))
-    has_same_count_below = deck.units_below == units.count_below(deck.below)
-    has_same_thresholds = deck.grid == candidate_thresholds(units.scores, deck.below)
+    has_same_counts = (deck.unit_count, deck.failed_count) == (len(units), len(units.failed))
+    has_same_count_below = deck.units_below == units.count_below(deck.highest_threshold)
+    has_same_thresholds = deck.thresholds == candidate_thresholds(
+        units.scores, deck.highest_threshold
+    )
     if not (has_same_counts and has_same_count_below and has_same_thresholds):
         raise UsageError(
             f"{path} was changed: its numbers do not follow from the records", "deal anew"

@@ -95,23 +95,24 @@ class Dealer:
         deck = self._begin_deck(units, inputs, seed)
         if not deck.units_below:
             raise UsageError(
-                f"no {options.unit.noun} has a score below {deck.below}", _cure_for_nothing(options)
+                f"no {options.unit.noun} has a score below {deck.highest_threshold}",
+                _cure_for_nothing(options),
             )
 
         # Each step uses what the steps before it have put into the deck: the draw needs the sizes
         # of the rounds, and the list of looks needs the draw.
         expectation = expectation_of(options, deck)
-        deck = replace(deck, plan=choose_round_sizes(options, deck, units, expectation))
+        deck = replace(deck, round_sizes=choose_round_sizes(options, deck, units, expectation))
         draw = Draw.of(deck, units)
         best_units = draw.best_above(options.known_count)
-        deck = replace(deck, known=units.names(best_units))
+        deck = replace(deck, best_scoring_units=units.names(best_units))
         looks_by_round = _list_looks(deck, draw, options.repeat)
-        deck = replace(deck, repeat=_names_shown_twice(looks_by_round))
+        deck = replace(deck, repeated_units=_names_shown_twice(looks_by_round))
 
         written = self._write_review(deck, units, draw, best_units, looks_by_round)
         deck = written.deck
         lines = lines_about_plan(deck, expectation, looks_by_round[0])
-        if deck.above == ALL and draw.count_above > SUGGESTED_SAMPLE:
+        if deck.sample_above == ALL and draw.count_above > SUGGESTED_SAMPLE:
             lines.append(line_about_sample(options, deck, expectation))
         lines += written.lines
         lines += _lines_about_spelling(self._wanted)
@@ -144,31 +145,31 @@ class Dealer:
         if not is_object(records):
             records = os.path.abspath(records)  # noqa: PTH100 - links stay
         return Deck(
-            v=VERSION,
-            detcli=__version__,
+            version=VERSION,
+            detcli_version=__version__,
             records=records,
             records_sha256=file_hash(options.records),
             scores_sha256=units.scores_sha256,
             model=model,
             model_sha256=inputs.settings.get("model_sha256"),
             settings=inputs.settings,
-            units=len(units),
-            failed=len(units.failed),
+            unit_count=len(units),
+            failed_count=len(units.failed),
             classes=self._wanted.names,
-            unit=str(options.unit),
-            below=below,
+            unit_kind=str(options.unit),
+            highest_threshold=below,
             units_below=units.count_below(below),
-            lost=sorted(set(options.lost)),
-            sure=options.sure,
-            expect=options.expect,
-            plan=[],
-            grid=candidate_thresholds(units.scores, below),
+            losses=sorted(set(options.lost)),
+            sureness=options.sure,
+            expected_share=options.expect,
+            round_sizes=[],
+            thresholds=candidate_thresholds(units.scores, below),
             seed=seed,
-            above=above,
-            repeat=[],
-            known=[],
-            gone=[],
-            shortened=[],
+            sample_above=above,
+            repeated_units=[],
+            best_scoring_units=[],
+            unreadable_units=[],
+            shortened_units=[],
         )
 
     def _write_review(
@@ -207,10 +208,10 @@ class Dealer:
             copies = self._copy_images(deck, units, looked_at)
             deck = replace(
                 deck,
-                gone=[name for name, unit in copies.items() if unit.is_gone],
-                shortened=[name for name, unit in copies.items() if unit.left_out],
+                unreadable_units=[name for name, unit in copies.items() if unit.is_gone],
+                shortened_units=[name for name, unit in copies.items() if unit.left_out],
             )
-            _require_images(deck.gone, copies)
+            _require_images(deck.unreadable_units, copies)
             lines = _lines_about_missing_images(deck)
             write_copies(folder, copies.values())
             review_id = review_id_of(deck)
@@ -303,9 +304,9 @@ class Dealer:
                 "deal without --keep-labels, or with the same --classes",
             )
         unit = self._options.unit
-        if earlier_deck.unit != str(unit):
+        if earlier_deck.unit_kind != str(unit):
             raise UsageError(
-                f"the units of {earlier_review} are {earlier_deck.unit}, and those of this "
+                f"the units of {earlier_review} are {earlier_deck.unit_kind}, and those of this "
                 f"review {unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
@@ -386,11 +387,11 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
     """
     wording = Wording(deck)
     lines = []
-    if deck.gone:
-        names = ", ".join(deck.gone[:SHOWN_NAMES])
+    if deck.unreadable_units:
+        names = ", ".join(deck.unreadable_units[:SHOWN_NAMES])
         lines.append(
-            f"{count_text(len(deck.gone), wording.noun)} not found or changed since predict (in "
-            f"size in pixels or hash), and counted as lost: {names}"
+            f"{count_text(len(deck.unreadable_units), wording.noun)} not found or changed since "
+            f"predict (in size in pixels or hash), and counted as lost: {names}"
         )
     lines += wording.shortened_lines()  # about units that are shown in part
     return lines
@@ -423,8 +424,8 @@ def _list_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[Planne
         repeat_share: The share of the units that is looked at twice.
     """
     looks_by_round = []
-    for round_number in range(1, len(deck.plan) + 1):
-        names = draw.names_of_round(round_number, deck.known)
+    for round_number in range(1, len(deck.round_sizes) + 1):
+        names = draw.names_of_round(round_number, deck.best_scoring_units)
         looks_by_round.append(looks_of_round(names, round_number, deck.seed, repeat_share))
     return looks_by_round
 

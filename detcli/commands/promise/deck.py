@@ -26,39 +26,59 @@ ALL = "all"
 REVIEW_ID_CHARS = 16
 """How much of the hash of a deck tells its review from others."""
 
+JSON_KEYS = {
+    "version": "v",
+    "detcli_version": "detcli",
+    "unit_count": "units",
+    "failed_count": "failed",
+    "unit_kind": "unit",
+    "highest_threshold": "below",
+    "losses": "lost",
+    "sureness": "sure",
+    "expected_share": "expect",
+    "round_sizes": "plan",
+    "thresholds": "grid",
+    "sample_above": "above",
+    "repeated_units": "repeat",
+    "best_scoring_units": "known",
+    "unreadable_units": "gone",
+    "shortened_units": "shortened",
+}
+"""The keys in deck.json of those attributes of a deck that have other names."""
+
 FURTHER_BOUND_SHARE = 0.1
 """The share of the probability of a false promise that each further bound takes."""
 
 
 @frozen
 class Deck:
-    """What a review was asked for, and what was drawn for it."""
+    """What a review was asked for, and what was drawn for it: the contents of deck.json."""
 
-    v: int  # version of this file
-    detcli: str  # version of the program
+    version: int  # of the file
+    detcli_version: str
     records: str  # the absolute path of the records when they were dealt
     records_sha256: str | None  # of the file; null for the folder of a run in shards
     scores_sha256: str  # of the names and scores of all units
     model: str
     model_sha256: str | None  # null if the records do not say it
     settings: Fields  # of the run that made the records; empty if they do not say it
-    units: int  # without those that failed
-    failed: int  # inputs with an error, which are always to be looked at
+    unit_count: int  # without those that failed
+    failed_count: int  # inputs with an error, which are always to be looked at
     classes: list[str]  # that are looked for; empty for all
-    unit: str  # what a unit is, as --unit has it
-    below: float  # no promised threshold is above this
-    units_below: int
-    lost: list[float]  # shares of the animals that may be lost, the smallest first
-    sure: float
-    expect: float  # share of units that was expected to show an animal; for the plan only
-    plan: list[int]  # how many units below are looked at in each round
-    grid: list[float]  # the thresholds that may be promised, the lowest first
+    unit_kind: str  # what a unit is, in the words of --unit, such as "image"
+    highest_threshold: float  # no promised threshold is above this
+    units_below: int  # how many have lower scores than the highest threshold
+    losses: list[float]  # shares of the animals that may be lost, the smallest first
+    sureness: float  # the probability with which the promise holds, such as 0.95
+    expected_share: float  # share of units that was expected to show an animal; for the plan only
+    round_sizes: list[int]  # how many of the units below are looked at in each round
+    thresholds: list[float]  # that may be promised, the lowest first
     seed: int  # decides the draw, with the names of the units
-    above: int | str  # how many units above are looked at, or "all"
-    repeat: list[str]  # units that are looked at twice
-    known: list[str]  # the best-scoring units, which most probably show an animal
-    gone: list[str]  # units whose images could not be read when they were dealt
-    shortened: list[str]  # units that the page shows only some images of
+    sample_above: int | str  # how many units above are looked at, or "all"
+    repeated_units: list[str]  # that are looked at twice
+    best_scoring_units: list[str]  # that are looked at, as they most probably show an animal
+    unreadable_units: list[str]  # whose images could not be read when they were dealt
+    shortened_units: list[str]  # that the page shows only some images of
 
     @classmethod
     def from_json(cls, value: Any, name: str) -> Self:  # noqa: ANN401 - JSON
@@ -71,29 +91,33 @@ class Deck:
         Raises:
             UsageError: It is not, or was written by another version.
         """
-        field_names = {field.name for field in fields(cls)}
-        if not isinstance(value, dict) or not field_names <= value.keys():
+        keys = {_json_key(field.name) for field in fields(cls)}
+        if not isinstance(value, dict) or not keys <= value.keys():
             raise UsageError(
                 f"{name} is not a deck of detcli promise", "name a folder that promise deal wrote"
             )
+        attributes = {}
         for field in fields(cls):
-            if not _is_of_type(value[field.name], field.type):
-                raise UsageError(f"{name}: its {field.name} is damaged", "deal anew")
-        if value["v"] != VERSION:
+            key = _json_key(field.name)
+            if not _is_of_type(value[key], field.type):
+                raise UsageError(f"{name}: its {key} is damaged", "deal anew")
+            attributes[field.name] = value[key]
+        if attributes["version"] != VERSION:
             raise UsageError(
-                f"{name} has version {value['v']}, and this detcli reads {VERSION}", "deal anew"
+                f"{name} has version {attributes['version']}, and this detcli reads {VERSION}",
+                "deal anew",
             )
-        return cls(**{field_name: value[field_name] for field_name in field_names})
+        return cls(**attributes)
 
     @property
     def kind(self) -> UnitKind:
         """What a unit is."""
-        return UnitKind.parse(self.unit)
+        return UnitKind.parse(self.unit_kind)
 
     @property
     def error(self) -> float:
         """The probability with which a promise may be false."""
-        return 1 - self.sure
+        return 1 - self.sureness
 
     def is_above_sampled(self, units_above: int) -> bool:
         """Tell whether only a part of the units above is looked at.
@@ -101,7 +125,7 @@ class Deck:
         Args:
             units_above: How many there are.
         """
-        return self.above != ALL and int(self.above) < units_above
+        return self.sample_above != ALL and int(self.sample_above) < units_above
 
     def error_of_round(
         self, round_number: int, *, is_above_sampled: bool, is_corrected: bool
@@ -109,9 +133,9 @@ class Deck:
         """Return the probability with which a round's bounds may be wrong, see `split_error`."""
         return split_error(
             self.error,
-            loss_count=len(self.lost),
+            loss_count=len(self.losses),
             round_number=round_number,
-            round_count=len(self.plan),
+            round_count=len(self.round_sizes),
             further_bound_count=int(is_above_sampled) + int(is_corrected),
         )
 
@@ -181,9 +205,17 @@ def review_id_of(deck: Deck) -> str:
     return hashlib.sha256(_json_text(deck).encode()).hexdigest()[:REVIEW_ID_CHARS]
 
 
+def _json_key(attribute: str) -> str:
+    """Return the key in deck.json that holds an attribute of a deck."""
+    return JSON_KEYS.get(attribute, attribute)
+
+
 def _json_text(deck: Deck) -> str:
     """Write a deck as JSON."""
-    return json.dumps(asdict(deck), indent=1) + "\n"
+    values_by_key = {}
+    for attribute, value in asdict(deck).items():
+        values_by_key[_json_key(attribute)] = value
+    return json.dumps(values_by_key, indent=1) + "\n"
 
 
 def read_deck(folder: Path) -> Deck:

@@ -50,7 +50,12 @@ class Draw:
     @classmethod
     def of(cls, deck: Deck, units: Units) -> Self:
         """Draw the units that a review asked for."""
-        return cls(units, threshold=deck.below, round_sizes=deck.plan, above_limit=deck.above)
+        return cls(
+            units,
+            threshold=deck.highest_threshold,
+            round_sizes=deck.round_sizes,
+            above_limit=deck.sample_above,
+        )
 
     def sample_below_by(self, round_number: int) -> Integers:
         """Return the units from below that are looked at by the end of a round, from 1."""

@@ -48,14 +48,14 @@ def lines_about_plan(
     """
     look_count = len(first_round)
     second_look_count = sum(look.pass_ == 2 for look in first_round)
-    below_count = deck.plan[0]  # how many units the first round looks at below the threshold
+    below_count = deck.round_sizes[0]  # how many units the first round looks at below the threshold
     above_count = look_count - below_count - second_look_count
 
-    smallest_loss = deck.lost[0]  # they are in ascending order
+    smallest_loss = deck.losses[0]  # they are in ascending order
     chances = []
     for share in LOST_SHARES:
         true_loss = share * smallest_loss
-        chance = chance_of_promise(deck.plan, expectation, true_loss)
+        chance = chance_of_promise(deck.round_sizes, expectation, true_loss)
         chances.append((true_loss, chance))
 
     wording = Wording(deck)
@@ -95,13 +95,13 @@ def line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation
 
 def expectation_of(options: DealOptions, deck: Deck) -> Expectation:
     """Return what is expected of a review: its animals, and the error that its rounds may have."""
-    error = deck.error / len(deck.lost)
-    if deck.is_above_sampled(deck.units - deck.units_below):
+    error = deck.error / len(deck.losses)
+    if deck.is_above_sampled(deck.unit_count - deck.units_below):
         error *= 1 - FURTHER_BOUND_SHARE
     return Expectation(
         units=deck.units_below,
-        animals_above=round(options.expect * deck.units),
-        loss=deck.lost[0],
+        animals_above=round(options.expect * deck.unit_count),
+        loss=deck.losses[0],
         error=error,
     )
 
@@ -163,11 +163,11 @@ def _not_worth_it_error(
         hint_about_expect: A hint that comes before the others, with its separator at the end; empty
             if there is none.
     """
-    highest_threshold_of_review = wording.deck.below
+    highest_threshold = wording.deck.highest_threshold
     looks_text = _looks_text(expectation, options.misses)
     message = (
         f"not worth it: a loss of {percent(expectation.loss)} takes {looks_text} of the "
-        f"{expectation.units:,} {wording.noun}s below {highest_threshold_of_review}"
+        f"{expectation.units:,} {wording.noun}s below {highest_threshold}"
     )
 
     larger_loss = min(2 * expectation.loss, MAX_LOSS)
@@ -230,11 +230,13 @@ def _expectation_with_large_share(options: DealOptions, deck: Deck, units: Units
         deck: The review, still without its rounds.
         units: All units, images or groups of images, with their scores.
     """
-    threshold = deck.below
+    threshold = deck.highest_threshold
     if options.below is None:
         threshold = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
     changed_options = replace(options, expect=LARGE_EXPECTED_SHARE)
-    changed_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
+    changed_deck = replace(
+        deck, highest_threshold=threshold, units_below=units.count_below(threshold)
+    )
     expectation = expectation_of(changed_options, changed_deck)
     return _expectation_of_first_round(options, expectation, error_of_rounds=expectation.error)
 

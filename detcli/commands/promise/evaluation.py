@@ -184,7 +184,7 @@ def evaluate(
     # All answers so far, also those of later rounds.
     all_scores = _scores_by_answer(units, draw, answers)
     rows = []
-    for threshold in deck.grid:
+    for threshold in deck.thresholds:
         is_below = dealt_scores < threshold
         row = bound_row(
             threshold,
@@ -325,7 +325,7 @@ def best_promise(deck: Deck, results: Sequence[RoundResult]) -> Promise | None:
         deck: The review, with the losses that were asked for, in ascending order.
         results: The results of all complete rounds.
     """
-    for loss in deck.lost:
+    for loss in deck.losses:
         promises = []
         for result in results:
             row = result.highest_row(loss)

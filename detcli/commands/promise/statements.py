@@ -110,7 +110,7 @@ class Wording:
         self.deck = deck
         self.noun = deck.kind.noun
         self.wanted = " or ".join(deck.classes) or "object"
-        self.total = deck.units + deck.failed  # of units and inputs that failed
+        self.total = deck.unit_count + deck.failed_count  # of units and inputs that failed
 
     @property
     def wanted_units(self) -> str:
@@ -120,11 +120,11 @@ class Wording:
     def contents_text(self) -> str:
         """Say how many units there are, and how many of them are below the highest threshold."""
         failed = ""
-        if self.deck.failed:
-            failed = f" ({self.deck.failed:,} failed: always to be looked at)"
+        if self.deck.failed_count:
+            failed = f" ({self.deck.failed_count:,} failed: always to be looked at)"
         return (
             f"{count_text(self.total, self.noun)}{failed}, {self.deck.units_below:,} have no "
-            f"{self.wanted} above {self.deck.below}"
+            f"{self.wanted} above {self.deck.highest_threshold}"
         )
 
     def plan_text(
@@ -143,7 +143,7 @@ class Wording:
             f"{above_count:,} above, {second_look_count:,} again), about "
             f"{duration_text(look_count)} at one a second"
         )
-        later_rounds = [f"{size:,}" for size in self.deck.plan[1:]]
+        later_rounds = [f"{size:,}" for size in self.deck.round_sizes[1:]]
         if later_rounds:
             text += f"; then at most {' and '.join(later_rounds)}"
         return text
@@ -160,7 +160,7 @@ class Wording:
         cases = []
         for loss, chance in chances:
             cases.append(f"{chance:.0%} if {percent(loss)} are lost")
-        round_count = len(self.deck.plan)
+        round_count = len(self.deck.round_sizes)
         rounds = f"{NUMBER_WORDS[round_count]} rounds suffice"
         if round_count == 1:
             rounds = "one round suffices"
@@ -168,12 +168,12 @@ class Wording:
 
     def shortened_lines(self) -> list[str]:
         """Say how many units have so many images that only some are shown; no line if none has."""
-        if not self.deck.shortened:
+        if not self.deck.shortened_units:
             return []
         line = (
-            f"of {count_text(len(self.deck.shortened), self.noun)}, only {MAX_IMAGES} images are "
-            "shown: the best ones and some in between; an animal in the others is not noticed, and "
-            "the promise is about what is shown"
+            f"of {count_text(len(self.deck.shortened_units), self.noun)}, only {MAX_IMAGES} images "
+            "are shown: the best ones and some in between; an animal in the others is not noticed, "
+            "and the promise is about what is shown"
         )
         return [line]
 
@@ -196,7 +196,7 @@ class Wording:
             about_sureness = "100% sure, as everything below was looked at"
         else:
             about_loss = f"at most {about_loss}"
-            about_sureness = f"{sureness_text(self.deck.sure)} sure"
+            about_sureness = f"{sureness_text(self.deck.sureness)} sure"
         put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
         return f"--conf {row.threshold}: {about_loss}, {about_sureness}; {put_aside}"
 
@@ -204,7 +204,8 @@ class Wording:
         """Tell whether nothing of a promise is estimated, so that only a reviewer may be wrong."""
         above = promise.result.above
         are_all_looked_at = promise.row.is_exact and above.looked_at == above.units
-        are_all_shown = not self.deck.shortened  # no group of images was too large for the page
+        # No group of images was too large for the page.
+        are_all_shown = not self.deck.shortened_units
         is_corrected = promise.result.seen_share is not None  # by an estimate of what is overlooked
         return are_all_looked_at and are_all_shown and not is_corrected
 
@@ -218,7 +219,7 @@ class Wording:
         Returns:
             A line for each round whose promise no longer holds.
         """
-        largest_loss = self.deck.lost[-1]  # they are in ascending order
+        largest_loss = self.deck.losses[-1]  # they are in ascending order
         lines = []
         for result in results:
             promised_row = result.row_promised_at_first(largest_loss)
@@ -249,7 +250,7 @@ class Wording:
                 self._no_animals_text(result), "a share of no animals cannot be promised"
             )
 
-        largest_loss = self.deck.lost[-1]  # they are in ascending order
+        largest_loss = self.deck.losses[-1]  # they are in ascending order
         is_single_loss_too_large = largest_loss * seen_count < 1
         are_all_above_looked_at = result.above.looked_at == result.above.units
         if is_single_loss_too_large and are_all_above_looked_at:
@@ -284,8 +285,9 @@ class Wording:
             f"{self.wanted_units} of {all_animals:,} may be lost "
             f"({loss_text(row.most_lost, all_animals)} > {percent(largest_loss)})"
         )
-        if result.round < len(self.deck.plan):
-            next_size = self.deck.plan[result.round]  # rounds count from 1, so this is the next
+        if result.round < len(self.deck.round_sizes):
+            # Rounds count from 1, so this is the size of the next one.
+            next_size = self.deck.round_sizes[result.round]
             return CheckError(message, f"go on with round {result.round + 1} ({next_size:,} more)")
         return CheckError(message, self._hint_at_other_reviews(result))
 
@@ -310,7 +312,8 @@ class Wording:
             )
         return (
             f"no {self.wanted} was seen: at most {most_animals:,} of "
-            f"{count_text(self.total, self.noun)} have one, {sureness_text(self.deck.sure)} sure"
+            f"{count_text(self.total, self.noun)} have one, "
+            f"{sureness_text(self.deck.sureness)} sure"
         )
 
     def _hint_at_other_reviews(self, result: RoundResult) -> str:
@@ -345,7 +348,7 @@ class Wording:
         """
         all_animals = lowest_row.most_lost + lowest_row.animals_seen
         lost_text = loss_text(lowest_row.most_lost, all_animals)
-        smallest_loss_text = percent(self.deck.lost[0])
+        smallest_loss_text = percent(self.deck.losses[0])
         sufficient_loss_text = f"{math.ceil(100 * lowest_row.share)}%"
         return (
             f"{lost_text} would have been promised below {lowest_row.threshold}, had it been "

@@ -341,7 +341,7 @@ def test_answers_of_later_rounds_that_were_chosen_save_no_promise(reviewed):
 
 def test_a_threshold_that_nothing_is_below_is_no_promise(reviewed):
     units, answers = reviewed
-    deck = replace(deck_of(units, plan=[40], loss=[0.0001, 0.5]), grid=[-1.0, 0.05])
+    deck = replace(deck_of(units, plan=[40], loss=[0.0001, 0.5]), thresholds=[-1.0, 0.05])
     result = evaluate(deck, units, answers, 1)
     assert result.rows[0].units_below == 0
     assert result.highest_row(0.0001) is None
