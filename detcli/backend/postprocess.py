@@ -16,7 +16,7 @@ settled as in `detcli.data.topk`, so that its rows and their order are fully det
    lowest of equals.
 
 Where all classes have one confidence, it does not matter whether it is applied first or last: what
-is not above it ranks behind all that is.
+is not above it ranks after all that is.
 
 NaN ranks below everything and never counts. Scores are compared as float32; those of quantised
 heads may exceed 1 and are clipped to 1 at the end. The scores of a head may be logits: these are

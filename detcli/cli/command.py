@@ -547,7 +547,7 @@ class Command(CommandHelp):
             ctx: Click's context.
             extra_words: Those words.
         """
-        _, *arguments = self.collect_usage_pieces(ctx)  # behind [OPTIONS]
+        _, *arguments = self.collect_usage_pieces(ctx)  # after [OPTIONS]
         taken = "options only"
         if arguments:
             taken = f"{' '.join(arguments)} and options"

@@ -22,7 +22,7 @@ def complete_device(incomplete: str) -> list[str]:
         incomplete: The word so far, perhaps with devices before it, as in "cuda:0,cu".
 
     Returns:
-        All devices, whether they work or not, each behind the devices that the word has already.
+        All devices, whether they work or not, each after the devices that the word has already.
     """
     from detcli.config.device import DeviceKind, has_openvino
 

@@ -13,7 +13,7 @@ from typing import IO, Any, TextIO
 # Expressions are compiled when they are used: `--help` loads this module.
 
 OBJECT_SCHEMES = ("s3://", "gs://", "az://")
-"""Of object stores: behind the bucket comes a key, which may hold any sign and no secret."""
+"""Of object stores: after the bucket comes a key, which may hold any sign and no secret."""
 
 # Keys that select a stream of a camera. Any other value may be a password or a token.
 _HARMLESS = frozenset(
@@ -158,8 +158,8 @@ def _public_address(address: str) -> str:
     be secrets become ***.
     """
     scheme, _, rest = address.partition("://")
-    behind_host = re.sub("^[^/?#]*", "", rest)
-    if "@" in behind_host:
+    after_host = re.sub("^[^/?#]*", "", rest)
+    if "@" in after_host:
         # A password with an unescaped / or ? would end the host too early: nothing is shown.
         return f"{scheme}://***"
     without_fragment = rest.partition("#")[0]
@@ -171,7 +171,7 @@ def _public_address(address: str) -> str:
 
 
 def _without_password(host: str) -> str:
-    """Leave out what is behind the colon of a host if it is not a port.
+    """Leave out what comes after the colon of a host if it is not a port.
 
     It may be a password, in "user:password" without a host. The address of a host in IPv6 has
     colons, and ends with a bracket.
@@ -186,8 +186,8 @@ def _without_password(host: str) -> str:
 def _public_object(address: str) -> str:
     """Return the address of an object in a store as it may be shown.
 
-    Its key may hold any sign, also a question mark. Only if a signature follows one, what is behind
-    the first question mark is a query.
+    Its key may hold any sign, also a question mark. Only if a signature follows one, the first
+    question mark begins a query.
     """
     if re.search(_SIGNATURE, address) is None:
         return address

@@ -1,7 +1,7 @@
 """Records as the text of JSON, to the byte as Python's `json` module writes them, but faster.
 
 Most of the time of `json` goes into numbers, which orjson writes ten times faster. But orjson puts
-no spaces behind commas and colons. So it writes the numbers only, and they are put between the
+no spaces after commas and colons. So it writes the numbers only, and they are put between the
 texts that all detections of a class have in common. Without orjson, which has no wheels for
 free-threaded Pythons, `json` writes everything.
 """

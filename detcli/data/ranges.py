@@ -7,7 +7,7 @@ _Integers = npt.NDArray[np.int64]
 
 
 def joined_ranges(starts: _Integers, lengths: _Integers) -> _Integers:
-    """Join ranges of consecutive whole numbers in one array, one range behind the other.
+    """Join ranges of consecutive whole numbers in one array, one range after the other.
 
     Args:
         starts: The first number of each range.

@@ -1,4 +1,4 @@
-"""Reads the records of a file or of standard input: JSON Lines or an array, either behind gzip.
+"""Reads the records of a file or of standard input: JSON Lines or an array, or gzip of these.
 
 It needs no OpenCV, so that commands that read records and no images begin fast.
 """
@@ -88,7 +88,7 @@ def read_lines(
     """Yield the records of a file that has one on each line.
 
     It may be JSON Lines, or an array of JSON as detcli writes it: with its brackets on lines of
-    their own, and a comma behind each record but the last. An empty array is `[]`.
+    their own, and a comma after each record but the last. An empty array is `[]`.
 
     Args:
         file: The file, at its beginning.

@@ -247,7 +247,7 @@ class _Ranges(NamedTuple):
     """Ranges of positions in a sorted list: 16 for each of M boxes, `(M, 16)`."""
 
     begins: _Integers
-    ends: _Integers  # the position behind the last of each range
+    ends: _Integers  # the position after the last of each range
 
 
 class NearbyBoxes:

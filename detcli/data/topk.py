@@ -145,8 +145,8 @@ def _without_hopeless_columns(row: Array, k: int) -> Indices:
     # The entry in a line and a column of the table has the index line * column_count + column.
     line_starts = np.arange(DEPTH) * column_count
     indices_in_table = np.add.outer(line_starts, columns)  # (DEPTH, columns)
-    indices_behind_table = np.arange(table_size, len(row))
-    return np.concatenate([indices_in_table.ravel(), indices_behind_table])
+    indices_after_table = np.arange(table_size, len(row))
+    return np.concatenate([indices_in_table.ravel(), indices_after_table])
 
 
 def _kth_and_above(keys: Array, k: int) -> Indices:

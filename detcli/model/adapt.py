@@ -3,7 +3,7 @@
 The graph that runs takes images `[B, 3, H, W]` and ends in a head: boxes and then scores,
 `[B, 4 + C, N]` or `[B, N, 4 + C]`; or, where the graph selects detections itself, rows
 `[B, K, 6]` of x1, y1, x2, y2, score, class id. What a file has instead is brought to that form by
-nodes before and behind it, so that every device and engine runs the same graph.
+nodes before and after it, so that every device and engine runs the same graph.
 """
 
 import numpy as np
@@ -122,7 +122,7 @@ def free_input_size(model: ModelProto, image: str) -> None:
         if node.op_type != "Reshape":
             continue
         # Of several reshapes in a row, the last may restore the shape from before the first.
-        unreshaped = index.behind(node.output[0], RESHAPES)
+        unreshaped = index.before(node.output[0], RESHAPES)
         unreshaped_dims = index.shapes[unreshaped]
         has_known_shape = bool(unreshaped_dims) and all(
             isinstance(dim, int) for dim in unreshaped_dims

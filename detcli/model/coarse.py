@@ -2,7 +2,7 @@
 
 Tools that quantise every tensor give boxes in pixels and scores from 0 to 1, once they are joined,
 one scale. In 8 bits that is 2.5 for pixels up to 640, and every score becomes 0. What is before
-the joint is right, so the rounding behind it is left out.
+the joint is right, so the rounding after it is left out.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ SCORE_ARITHMETIC = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
 
 @frozen
 class Rounding:
-    """A QuantizeLinear, or several that are joined, and the DequantizeLinear behind."""
+    """A QuantizeLinear, or several that are joined, and the DequantizeLinear after."""
 
     dequantised: str  # the tensor that the DequantizeLinear gives
     step: float  # from one number that 8 bits can hold to the next

@@ -99,7 +99,7 @@ class GraphIndex:
         """
         return self._go_back(tensor, "handed on", self._input_handed_on)
 
-    def behind(self, tensor: str, operators: frozenset[str]) -> str:
+    def before(self, tensor: str, operators: frozenset[str]) -> str:
         """Go back from a tensor through the first inputs of nodes of these operators.
 
         For example, from the output of Cast(Reshape(x)) through Cast and Reshape to x.
@@ -172,14 +172,15 @@ class GraphIndex:
             return str(split.input[0])
         return ""
 
-    def behind_all(
-        self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
+    def ancestors(
+        self, tensors: Iterable[str], inputs_to_follow: Callable[[NodeProto, str], Iterable[str]]
     ) -> Iterator[tuple[NodeProto, str]]:
         """Search back from tensors to the nodes that they are computed by, nearest first.
 
         Args:
             tensors: The tensors to start from.
-            onward: Gives the inputs to go on with, for a node and its output that was reached.
+            inputs_to_follow: Gives the inputs to go on with, for a node and its output that was
+                reached.
 
         Yields:
             Each node, and its output by which it was reached.
@@ -192,7 +193,7 @@ class GraphIndex:
             if node is None:
                 continue
             yield node, name
-            for source in onward(node, name):
+            for source in inputs_to_follow(node, name):
                 if source and source not in seen:
                     seen.add(source)
                     waiting.append(source)
@@ -301,7 +302,7 @@ class GraphIndex:
 
     def _sources_of_concat(self, tensor: str) -> set[str]:
         """Find all tensors that a tensor is computed from, if a Concat makes it; none if not."""
-        concat = self.producers.get(self.computed_as(self.behind(tensor, REARRANGING)))
+        concat = self.producers.get(self.computed_as(self.before(tensor, REARRANGING)))
         if concat is None or concat.op_type != "Concat":
             return set()
         _, sources = needed_nodes(self.graph, *concat.input)
@@ -472,7 +473,7 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
     index = GraphIndex(graph)
     transposes: dict[str, NodeProto] = {}
     for output in graph.output:
-        node = index.producers.get(index.behind(output.name, NO_OPERATION))
+        node = index.producers.get(index.before(output.name, NO_OPERATION))
         if node is None or node.op_type != "Transpose":
             continue
         order = integers(node, "perm")  # without one, axes are reversed
@@ -527,7 +528,7 @@ def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
     tensors: dict[str, onnx.TensorProto] = {}
     for node in index.graph.node:
         for name in _learnt_inputs(index, node):
-            source = index.behind(name, REWRITTEN)
+            source = index.before(name, REWRITTEN)
             tensor = index.constant_tensor(source)
             if tensor is not None:
                 tensors[source] = tensor
@@ -586,12 +587,12 @@ def _type_of_weights(index: GraphIndex, tensor: str) -> int | None:
     Returns:
         None if the tensor is computed, or has fewer than two axes, as a bias has.
     """
-    stored_weights = index.constant_tensor(index.behind(tensor, REWRITTEN))
+    stored_weights = index.constant_tensor(index.before(tensor, REWRITTEN))
     if stored_weights is None or len(stored_weights.dims) < 2:
         return None
 
     # The search for the Cast stops at it: the last Cast before the use decides the type.
-    cast = index.producers.get(index.behind(tensor, REWRITTEN - {"Cast"}))
+    cast = index.producers.get(index.before(tensor, REWRITTEN - {"Cast"}))
     if cast is not None and cast.op_type == "Cast":
         return attribute(cast, "to", 0)
     return stored_weights.data_type

@@ -206,11 +206,11 @@ def _first_pixels(tensor: Values) -> Values:
 def _colours_to_trace(image: ImageInput) -> Values:
     """Build a black, a red, a green and a blue image, stacked on a new first axis.
 
-    The axes behind it are those of the graph's input, such as `[4, 1, 3, height, width]`.
+    The axes after it are those of the graph's input, such as `[4, 1, 3, height, width]`.
     """
     images = np.zeros((TRACED_IMAGES, CHANNELS, *TRACED_SIZE))
     for channel in range(CHANNELS):
-        position = channel + 1  # behind the black image
+        position = channel + 1  # after the black image
         images[position, channel] = 1
     if image.channels_last:
         images = np.moveaxis(images, 1, -1)
@@ -227,7 +227,7 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> ImageTrace:
     Args:
         index: The graph.
         image: The name of its input for images.
-        images: Four images, as an array `[4, ...]` with the axes of that input behind the first.
+        images: Four images, as an array `[4, ...]` with the axes of that input after the first.
 
     Returns:
         What each tensor holds that such nodes compute, and whether one of them resizes the images
@@ -349,7 +349,7 @@ def _outputs_from_first_input(index: GraphIndex, node: NodeProto, tensor: Values
         index: The graph.
         node: The node.
         tensor: The values of its first input for four images, stacked on the first axis. The axes
-            of the graph's tensor come behind that, so each of them is one further.
+            of the graph's tensor come after that, so each of them is one further.
 
     Returns:
         The values of each output, stacked likewise; empty for a node that does something else.
@@ -406,10 +406,10 @@ def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
 
 def _batch_normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     """Compute the output of a BatchNormalization node from its input's values for four images."""
-    # The channels are axis 2, behind the axes of the images and of the batch. A constant for each
-    # channel needs an axis of length 1 for each axis behind them.
-    axes_behind_channels = tensor.ndim - 3
-    channel_shape = [-1] + [1] * axes_behind_channels
+    # The channels are axis 2, after the axes of the images and of the batch. A constant for each
+    # channel needs an axis of length 1 for each axis after them.
+    axes_after_channels = tensor.ndim - 3
+    channel_shape = [-1] + [1] * axes_after_channels
     factors = []
     for name in node.input[1:5]:
         factor = _channel_constant(index, name, tensor)
@@ -437,7 +437,7 @@ def _channel_constant(index: GraphIndex, name: str, tensor: Values) -> Values:
         ValueError: It is not a constant, has neither one nor three elements, or has more axes than
             an image.
     """
-    array = index.array(index.behind(name, RENAMING_OPERATORS))
+    array = index.array(index.before(name, RENAMING_OPERATORS))
     rank = tensor.ndim - 1  # of the graph's tensor, without the axis on which images are stacked
     if array is None or array.size not in {1, CHANNELS} or array.ndim > rank:
         raise ValueError(f"{name} is not a factor of channels")
@@ -476,7 +476,7 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
 
 
 def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
-    """Compute the mean absolute weight of a convolution and the batch normalisation behind it.
+    """Compute the mean absolute weight of a convolution and the batch normalisation after it.
 
     Returns:
         None if the weights are not constants, or the mean is not finite.
@@ -485,7 +485,7 @@ def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | 
     if weights is None or not weights.size or weights.ndim < 2:
         return None
     absolute_weights = np.abs(weights.astype(np.float64))
-    normalisation = _normalisation_behind(index, convolution)
+    normalisation = _normalisation_after(index, convolution)
     if normalisation is not None:
         factors = _factors_of_normalisation(index, normalisation)
         if factors is None or len(factors) != len(weights):
@@ -521,7 +521,7 @@ def _factors_of_normalisation(index: GraphIndex, normalisation: NodeProto) -> Va
     return factors
 
 
-def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
+def _normalisation_after(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
     """Find the first node that reads a convolution's output, if it is a BatchNormalization."""
     output = convolution.output[0]
     nodes: list[NodeProto] = list(index.graph.node)
@@ -541,7 +541,7 @@ def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
     Returns:
         None if the tensor is not a constant.
     """
-    renamed_tensor = index.behind(tensor, RENAMING_OPERATORS)
+    renamed_tensor = index.before(tensor, RENAMING_OPERATORS)
     dequantise = index.producers.get(renamed_tensor)
     if dequantise is None or dequantise.op_type != "DequantizeLinear":
         return index.array(renamed_tensor)

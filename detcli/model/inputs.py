@@ -197,7 +197,7 @@ def _is_divisor(index: GraphIndex, tensor: str) -> bool:
     # The search goes back from each divisor that depends on the tensor, through nodes that only
     # move elements. If it reaches the tensor, its elements are in the divisor.
     dependent_divisors = divisors & index.tensors_computed_from(tensor)
-    for node, output in index.behind_all(dependent_divisors, inputs_with_same_elements):
+    for node, output in index.ancestors(dependent_divisors, inputs_with_same_elements):
         if tensor in inputs_with_same_elements(node, output):
             return True
     return False

@@ -206,7 +206,7 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
     """
     dims = index.shapes[head.boxes[0].tensor]  # of the boxes, such as [B, N, 4]
     if head.layout is Layout.ROWS:
-        # A graph that selects detections may list those of all images behind a first axis of 1.
+        # A graph that selects detections may list those of all images after a first axis of 1.
         has_batch_axis = len(dims) == HEAD_RANK and dims[0] != 1
     else:
         has_batch_axis = len(dims) >= HEAD_RANK

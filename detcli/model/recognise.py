@@ -51,7 +51,7 @@ class Reading:
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return the graph that detcli runs: with one input, for images, and the head as output.
 
-        Nodes behind the head, such as those that select detections, are cut off.
+        Nodes after the head, such as those that select detections, are cut off.
         """
         if self.adaptation.is_needed:
             return adapt(model, self.adaptation)
@@ -125,7 +125,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         reading: How it is read if it is cut before the selection.
 
     Returns:
-        None if the graph selects nothing behind that cut, or it is not clear where the detections
+        None if the graph selects nothing after that cut, or it is not clear where the detections
         are.
     """
     index = GraphIndex(model.graph)
@@ -218,7 +218,7 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
             inputs = node.input
         return [name for name in inputs if name not in head_tensors]
 
-    for node, _ in index.behind_all([selected_boxes], inputs_to_follow):
+    for node, _ in index.ancestors([selected_boxes], inputs_to_follow):
         is_product = node.op_type == "Mul"
         if is_product and not any(_is_constant_up_to_one(index, factor) for factor in node.input):
             return True

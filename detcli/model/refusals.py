@@ -17,7 +17,7 @@ EXPECTED = (
     "expected images [B, 3, H, W] or [B, H, W, 3] as input, and boxes and scores as output: "
     "[B, 4 + C, N], [B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
-SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
+SAVED_BY_RUNTIME = "export it again, or save it after ONNX Runtime's basic optimisations only"
 INLINE = "export it with dynamo=False, or apply onnx.inliner.inline_local_functions in Python"
 MAX_LISTED = 8  # inputs and outputs in a message
 NO_OBJECT_NAMES = frozenset({"", "__background__", "background", "n/a", "no object", "no-object"})
@@ -188,8 +188,8 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
     """Refuse a graph if the order and unit of the corners of its boxes are not clear.
 
     Args:
-        corners: The order and unit after all nodes behind the decoding, if the decoding gives x1,
-            y1, x2, y2 in pixels. None if these nodes do not show what they do.
+        corners: The order and unit after all nodes that follow the decoding, if the decoding
+            gives x1, y1, x2, y2 in pixels. None if these nodes do not show what they do.
         head: The head of the graph.
         family: The family of detectors that it belongs to.
 
@@ -203,7 +203,7 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
             raise Unrecognised(reason)
         return
 
-    # Boxes that are decoded from distances are x1, y1, x2, y2 in pixels, unless a node behind the
+    # Boxes that are decoded from distances are x1, y1, x2, y2 in pixels, unless a node after the
     # decoding changes that. If none does, x is first, although the family has y first.
     is_changed_by_nodes = corners.y_first or corners.fractions
     is_x_first = head.decodes(BoxDecode.DISTANCES) and not is_changed_by_nodes

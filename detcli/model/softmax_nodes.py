@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from detcli.model.graph import GraphIndex, attribute
 
-FIRST_OPSET_OF_ONE_AXIS = 13  # before it, a Softmax also goes over all axes behind its own
+FIRST_OPSET_OF_ONE_AXIS = 13  # before it, a Softmax also goes over all axes after its own
 
 
 def restore_softmax(model: ModelProto, opset: int) -> bool:

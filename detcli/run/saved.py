@@ -1,4 +1,4 @@
-"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards.
+"""Reads records back: JSON Lines or an array, gzip of these, or a run in shards.
 
 Tables in CSV and Parquet, and what other programs write, are read by a row of `OTHER_FORMATS`.
 """

@@ -71,7 +71,7 @@ def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
         struct.error: A box is cut.
     """
     content_of_meta = _content_of_meta(data)
-    meta = dict(_boxes(content_of_meta[4:]))  # behind version and flags
+    meta = dict(_boxes(content_of_meta[4:]))  # after version and flags
     primary_item = _primary_item(meta[b"pitm"])
     property_boxes = list(_boxes(meta[b"iprp"]))
     all_properties = list(_boxes(dict(property_boxes)[b"ipco"]))
@@ -117,7 +117,7 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Yield name and content of each box of an AVIF file, or of the boxes within a box.
 
     A box begins with its length and its name, in four bytes each. A length of 1 means that it
-    follows in eight bytes behind the name, and 0 that the box reaches to the end.
+    follows in eight bytes after the name, and 0 that the box reaches to the end.
 
     Raises:
         struct.error: The data end within the beginning of a box.
@@ -139,7 +139,7 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
     """Read which properties each item of an AVIF file has, from the content of the box `ipma`.
 
-    Behind version and flags (four bytes) is the number of items. Each item then has its number, how
+    After version and flags (four bytes) is the number of items. Each item then has its number, how
     many properties it has, and an index for each of them. The highest bit of an index tells whether
     viewers must know the property, and is dropped here.
 
@@ -207,7 +207,7 @@ def exif_of_avif(data: bytes) -> bytes | None:
 def _item_of_kind(iinf: memoryview, kind: bytes) -> int | None:
     """Find the number of the first item of a kind in the content of the box `iinf`.
 
-    Behind version and flags (four bytes) is the number of items, then a box for each of them. Such
+    After version and flags (four bytes) is the number of items, then a box for each of them. Such
     a box has version and flags, the number of the item, two bytes about its protection, and the
     kind in four bytes.
     """
@@ -232,7 +232,7 @@ class _ItemPart(NamedTuple):
 
 
 class _Location(NamedTuple):
-    """Where the content of an item is: in parts, one behind the other."""
+    """Where the content of an item is: in parts, one after the other."""
 
     stored_in: int  # what the parts' positions count in: `_IN_FILE`, `_IN_META` or another item
     parts: list[_ItemPart]
@@ -241,7 +241,7 @@ class _Location(NamedTuple):
 def _location_of_item(iloc: memoryview, item: int) -> _Location:
     """Find where the bytes of an item are, from the content of the box `iloc`.
 
-    Behind version and flags are the sizes of the numbers that follow, and the number of items.
+    After version and flags are the sizes of the numbers that follow, and the number of items.
 
     Args:
         iloc: The content of the box.
@@ -276,7 +276,7 @@ class _LocationFormats(NamedTuple):
     def of_box(cls, iloc: memoryview) -> "_LocationFormats":
         """Read from the beginning of the box how many bytes each of its numbers takes.
 
-        Behind version and flags, four half bytes are the sizes of a start, a length, a base and a
+        After version and flags, four half bytes are the sizes of a start, a length, a base and a
         part index: `0x4480` stands for 4, 4, 8 and 0 bytes. Other formats follow from the version:
         0 has no part index and stores all items in the file, and only 2 has four bytes for the
         number of an item.
@@ -319,7 +319,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
     It is in one or more parts, whose starts count from a base of the item.
 
     Args:
-        numbers: Reads the box; it stands behind the item's number.
+        numbers: Reads the box; it stands after the item's number.
         formats: How many bytes the numbers of the box take.
     """
     stored_in = numbers.next(formats.stored_in) & 0xF

@@ -22,7 +22,7 @@ _UNCOMPRESSED = 0
 _BIT_FIELDS = frozenset({3, 6})  # without and with a mask of alpha
 _OS2_HEADER_BYTES = frozenset({12, 16, 64})  # whose compression 3 is another one
 _PIXELS_FIELD = 10  # where the file header has the position of the pixels
-_MASKS = struct.Struct("<3I")  # of red, green and blue, behind a file header and an info header
+_MASKS = struct.Struct("<3I")  # of red, green and blue, after a file header and an info header
 _MASKS_START = _FILE_HEADER_BYTES + 40
 _FIFTEEN_BITS = (0x7C00, 0x03E0, 0x001F)  # red, green and blue of 16 bits where nothing says so
 

@@ -21,11 +21,11 @@ Some programs reserve the room of a file before they fill it: then these bytes a
 MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
 RIFF_HEADER_BYTES = 8  # of a list or chunk: four bytes of a name, four of a size
-RIFF_NAME_END = 12  # behind the header and the four bytes that say what a list holds
+RIFF_NAME_END = 12  # after the header and the four bytes that say what a list holds
 RIFF_SLACK = 8  # bytes: some programs include the header of a list in its size
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 
-BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which is then behind the kind
+BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which is then after the kind
 MIN_BOX_BYTES = 8  # of a box: its size and kind
 
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -45,7 +45,7 @@ MXF_HEADER_BYTES = 64  # enough of the header to read that offset
 _VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
 # The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
 _YAW = re.compile(rb"vs(?:\x84[\x43\xc3]\x34\0\0|\x88[\x40\xc0]\x66\x80\0{5})")
-# Bytes behind the beginning of Matroska's segment, and in the whole of an ASF or FLV file.
+# Bytes after the beginning of Matroska's segment, and in the whole of an ASF or FLV file.
 _LENGTH = re.compile(
     rb"\x18S\x80g\x01(?P<segment>.{7})"
     rb"|\xa1\xdc\xab\x8cG\xa9\xcf\x11\x8e\xe4\0\xc0\x0c Se.{24}(?P<asf>.{8})"
@@ -285,7 +285,7 @@ def _end_by_header(head: bytes) -> int | None:
     length_field = _LENGTH.search(head)
     if length_field is None:
         return None
-    if length_field["segment"]:  # Matroska counts the bytes behind this number
+    if length_field["segment"]:  # Matroska counts the bytes after this number
         return length_field.end() + int.from_bytes(length_field["segment"])
     if length_field["asf"]:
         return int.from_bytes(length_field["asf"], "little")
@@ -333,7 +333,7 @@ def _find_moov(read_range: ReadRange) -> bytes:
     """Return the bytes of the box "moov" of a MOV or MP4 file, which describes its tracks.
 
     A file is a sequence of boxes: 4 bytes of size, 4 of kind, and content. A size of 1 says that
-    the real one is in the 8 bytes behind the kind, and 0 that the box goes up to the end of the
+    the real one is in the 8 bytes after the kind, and 0 that the box goes up to the end of the
     file. The bytes are empty without such a box, and at most `MAX_MOOV`.
     """
     box_start = 0
@@ -371,7 +371,7 @@ def _mirrors(moov: bytes, box_type: bytes, handler_start: int) -> bool:
     if not is_complete:
         return False
 
-    version = moov[type_start + len(box_type)]  # the byte behind the type
+    version = moov[type_start + len(box_type)]  # the byte after the type
     offset_by_version = _MATRIX_OFFSETS[box_type]  # from the box's type to its matrix
     if version >= len(offset_by_version):
         return False

@@ -1,6 +1,6 @@
 """A JPEG without its last bytes: how much of it can be decoded.
 
-The rows that are there are those that no bytes behind the cut could change. So the image is
+The rows that are there are those that no bytes after the cut could change. So the image is
 decoded twice, with different noise in place of what is missing: what differs is missing. A
 progressive JPEG has all rows early, and their details later, which its scans tell.
 
@@ -30,7 +30,7 @@ NOISE_BYTES = 4096
 """How many random bytes stand for what is missing, enough for several blocks to differ."""
 
 NOISE_PARTS = 16
-"""How many parts of the noise have a restart marker behind them: two series of eight markers."""
+"""How many parts of the noise have a restart marker after them: two series of eight markers."""
 
 SHORTEST_ROOM = 16
 """From this many zeros on, the end of a file counts as missing, not as image data."""
@@ -257,7 +257,7 @@ def _with_restarts(noise: np.ndarray, marker_number: int | None) -> bytes:
 
 
 def _next_restart(data: bytes) -> int | None:
-    """Find the number, 0 to 7, of the restart marker that comes next behind the cut of a JPEG.
+    """Find the number, 0 to 7, of the restart marker that comes next after the cut of a JPEG.
 
     None means that the file has no restart markers: it says so with an interval of 0, or with none.
     """

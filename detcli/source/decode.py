@@ -321,7 +321,7 @@ def _describe_beginning(data: bytes) -> str:
     format_name = format_of(data)
     if format_name == "":
         return "not in a known image format"
-    # HEIC, MP4 and AVIF begin alike; behind that, AVIF names itself among its brands.
+    # HEIC, MP4 and AVIF begin alike; after that, AVIF names itself among its brands.
     names_avif = re.search(rb"avi[fs]", data[8:64]) is not None
     if format_name == "AVIF" and not names_avif:
         return "starts as HEIC or a video"
@@ -415,7 +415,7 @@ def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
     about it.
     """
     reason = " ".join(str(error.err).split())
-    exceeds_limit = "CV_IO_MAX_IMAGE" in reason  # with _WIDTH, _HEIGHT or _PIXELS behind it
+    exceeds_limit = "CV_IO_MAX_IMAGE" in reason  # with _WIDTH, _HEIGHT or _PIXELS after it
     if not exceeds_limit:
         return DecodeError(f"cannot be decoded: {reason}", RESAVE)
     has_too_many_pixels = "CV_IO_MAX_IMAGE_PIXELS" in reason

@@ -142,7 +142,7 @@ def _webp_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     A chunk has its name and length in four bytes each, and its content. A byte is added to an odd
     length.
     """
-    position = 12  # behind RIFF, the length of the file, and WEBP
+    position = 12  # after RIFF, the length of the file, and WEBP
     while position + 8 <= len(data):
         name, length = struct.unpack_from("<4sI", data, position)
         start = position + 8
@@ -204,7 +204,7 @@ def _date_time(text: str, fraction: str) -> datetime:
 
     Args:
         text: Date and time to the second, as 2026:01:31 12:00:00.
-        fraction: The digits of the second behind the point; what is not digits counts as none.
+        fraction: The digits of the second after the point; what is not digits counts as none.
 
     Raises:
         ValueError: It is not a date and time.

@@ -155,7 +155,7 @@ class Fetches:
         """Reserve memory for an image that is fetched ahead, for as long as the block runs.
 
         It waits until the images ahead of their turn leave enough of the memory that they share.
-        The image that the run needs next must not wait for those behind it, so it takes its
+        The image that the run needs next must not wait for those after it, so it takes its
         memory at once, even if that is more than there is.
 
         Args:
@@ -456,7 +456,7 @@ class Prefetcher:
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
-        """Pass an item to the run, behind all items that were put before it.
+        """Pass an item to the run, after all items that were put before it.
 
         An item from a network is fetched ahead: this returns as soon as its fetching has begun. For
         any other item, such as a frame of a camera, it returns when the run has the item.

@@ -12,7 +12,7 @@ _HAS_PALETTE = 0x80
 def count_frames(data: bytes, limit: int) -> int:
     """Count the frames of a GIF, up to a limit.
 
-    Behind its header, a GIF is a series of extensions and images. Both begin with a byte that tells
+    After its header, a GIF is a series of extensions and images. Both begin with a byte that tells
     which of them it is, and end with a series of data blocks. An image is a frame, whether or not
     an extension before it says how long it is shown.
 

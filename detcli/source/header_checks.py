@@ -13,7 +13,7 @@ JPEG_2000 = b"\xff\x4f\xff\x51"
 
 _PNG_SIGNATURE_BYTES = 8
 _CHUNK_HEADER = struct.Struct(">I4s")  # length of the content, and kind
-_CHECKSUM_BYTES = 4  # behind the content of a chunk
+_CHECKSUM_BYTES = 4  # after the content of a chunk
 _PNG_START = struct.Struct(">12x4sII")
 """The kind of the first chunk of a PNG, which should be IHDR, and the width and height in it."""
 
@@ -45,7 +45,7 @@ def check_png(data: bytes, max_pixels: int) -> None:
 def _count_missing_bytes(png: bytes) -> int:
     """Count the bytes that are missing from the first chunk of a PNG that is cut; 0 if none is.
 
-    Behind its signature, a PNG is a series of chunks up to one of the kind IEND. A chunk has a
+    After its signature, a PNG is a series of chunks up to one of the kind IEND. A chunk has a
     header, its content, and a checksum.
     """
     chunk_start = _PNG_SIGNATURE_BYTES

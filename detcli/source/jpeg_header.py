@@ -119,7 +119,7 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
     Raises:
         struct.error: The metadata end within a field.
     """
-    is_classic = tiff[:4] in CLASSIC  # with TIFF's number 42 behind the order of bytes
+    is_classic = tiff[:4] in CLASSIC  # with TIFF's number 42 after the order of bytes
     highest_tag = 0  # of the fields before
     for field in tiff_fields(tiff):
         if field.tag == _ORIENTATION:
@@ -175,7 +175,7 @@ def check_scans(data: bytes) -> None:
     Raises:
         DecodeError: It has more than `MAX_SCANS` scans.
     """
-    # Each scan has its marker, but the two bytes of the marker may also be in a thumbnail or behind
+    # Each scan has its marker, but the two bytes of the marker may also be in a thumbnail or after
     # the image. So this count is an upper bound, and the exact one, which takes longer, is needed
     # only if the bound exceeds the limit.
     max_scan_count = count_marker(data, SCAN_MARKER)

@@ -413,7 +413,7 @@ class _Reader(BackgroundThread):
 
     Attributes:
         progress: The progress that the reading function counts in.
-        items: The items, each with the total of `progress` at that time; None behind the last.
+        items: The items, each with the total of `progress` at that time; None after the last.
         error: What the reading function raised.
     """
 
@@ -436,7 +436,7 @@ class _Reader(BackgroundThread):
         self._last_step_time = RunningTime()  # the time since this number changed
 
     def run(self) -> None:
-        """Read the video: put its items into the queue, and None behind the last.
+        """Read the video: put its items into the queue, and None after the last.
 
         The thread runs it. An error is kept in `error`, for the thread of the run to raise.
         """

@@ -16,8 +16,8 @@ MAX_MOOV = 16 << 20  # bytes: tracks of sound, with their tables, may precede th
 MAX_BOXES = 1000  # that are looked at in a file; one in fragments has two for each
 MAX_SAMPLES = 1 << 24  # of a track; more is damage
 HEADER_BYTES = 8  # of a box: its size and its kind
-LONG_HEADER_BYTES = 16  # with a size of 8 bytes behind them
-SIZE_FOLLOWS = 1  # in place of a box's size, which is then behind its kind
+LONG_HEADER_BYTES = 16  # with a size of 8 bytes after them
+SIZE_FOLLOWS = 1  # in place of a box's size, which is then after its kind
 UP_TO_END = 0  # in place of the size of a box that ends with the one that it is in
 VERSION_AND_FLAGS_BYTES = 4  # with which the content of many boxes begins
 TABLE_ROW_BYTES = 8  # of a table of samples: a count and a value
@@ -34,7 +34,7 @@ class Box:
 
     kind: bytes
     start: int  # of its header
-    body: int  # behind its header
+    body: int  # after its header
     end: int
 
 
@@ -115,7 +115,7 @@ def top_boxes(read_range: ReadRange) -> Iterator[Box]:
     """Yield the outermost boxes of an MP4 or MOV file; the last may end beyond the file.
 
     A box has 4 bytes of size and 4 of its kind. A size of 1 says that the real one is in the 8
-    bytes behind these. A file of another format has no boxes.
+    bytes after these. A file of another format has no boxes.
 
     Args:
         read_range: Reads bytes of the file, from an offset and of a size.
@@ -181,16 +181,16 @@ def _count_samples_in_fragment(data: bytes, track_number: int) -> int:
         if track.kind != b"traf":
             continue
         header = _find_box(data, track, b"tfhd")
-        if header is None or _number_behind_flags(data, header) != track_number:
+        if header is None or _number_after_flags(data, header) != track_number:
             continue
         for run in _child_boxes(data, track):
             if run.kind == b"trun":
-                count += _number_behind_flags(data, run)
+                count += _number_after_flags(data, run)
     return count
 
 
-def _number_behind_flags(data: bytes, box: Box) -> int:
-    """Read the number of four bytes with which a box begins, behind its version and flags."""
+def _number_after_flags(data: bytes, box: Box) -> int:
+    """Read the number of four bytes with which a box begins, after its version and flags."""
     return _uint32(data, box.body + VERSION_AND_FLAGS_BYTES)
 
 
@@ -198,7 +198,7 @@ def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
     """Yield the boxes directly in a box of an MP4 file.
 
     A box has 4 bytes of size, 4 of its kind, and the content. A size of 1 says that the real one is
-    in the 8 bytes behind these, and 0 that the box ends with the one that it is in.
+    in the 8 bytes after these, and 0 that the box ends with the one that it is in.
 
     Args:
         data: The bytes that hold the boxes.
@@ -287,11 +287,11 @@ def _parse_movie(data: bytes, moov: Box) -> Movie:
 
 def _time_scale(data: bytes, header: Box) -> int:
     """Read how many units of time a second has, from the header of a movie or a track's media."""
-    return _uint32(data, header.body + _offset_behind_times(data, header))
+    return _uint32(data, header.body + _offset_after_times(data, header))
 
 
-def _offset_behind_times(data: bytes, header: Box) -> int:
-    """Return the offset, in a header's content, of the number behind two times.
+def _offset_after_times(data: bytes, header: Box) -> int:
+    """Return the offset, in a header's content, of the number after two times.
 
     The content begins with a version and flags, in 4 bytes together. Then come the times of
     creation and modification, which have 8 bytes each in version 1, and 4 otherwise.
@@ -327,14 +327,14 @@ def _parse_track(
     sizes = _find_box(data, table, b"stsz")
     sample_count = 0
     if sizes is not None:
-        sample_count = _uint32(data, sizes.body + 8)  # behind version, flags and a common size
-    number = _uint32(data, header.body + _offset_behind_times(data, header))
+        sample_count = _uint32(data, sizes.body + 8)  # after version, flags and a common size
+    number = _uint32(data, header.body + _offset_after_times(data, header))
     media_scale = _time_scale(data, media_header)
     times = None
     if not is_fragmented:
         times = _compute_sample_times(data, table, sample_count)
 
-    handler_kind = handler.body + 8  # behind version, flags and four bytes that nobody uses
+    handler_kind = handler.body + 8  # after version, flags and four bytes that nobody uses
     return Track(
         number=number,
         start=data_offset + box.start,
@@ -352,7 +352,7 @@ def _parse_track(
 def _frame_size(data: bytes, table: Box) -> Size:
     """Read the height and width of a track's frames; zeros if they are not described.
 
-    They are in the box "stsd" of the track's tables: behind 4 bytes of a version and 4 of a count,
+    They are in the box "stsd" of the track's tables: after 4 bytes of a version and 4 of a count,
     the first description begins, in which the width is 32 bytes further.
     """
     description = _find_box(data, table, b"stsd")
@@ -448,8 +448,8 @@ def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.in
     """
     if box is None:
         return np.zeros(0, np.int64)
-    # Behind version and flags are the number of rows in 4 bytes, and the rows.
-    declared_rows = _number_behind_flags(data, box)
+    # After version and flags are the number of rows in 4 bytes, and the rows.
+    declared_rows = _number_after_flags(data, box)
     rows_start = box.body + VERSION_AND_FLAGS_BYTES + 4
     stored_rows = (box.end - rows_start) // TABLE_ROW_BYTES  # fewer if the file is damaged
     row_count = min(declared_rows, stored_rows)
@@ -478,7 +478,7 @@ def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:
         elif box.kind in {b"udta", b"ilst", b"trak"}:
             yield from _cover_offsets(data, box)
         elif box.kind == b"meta":
-            # The kind of a box is behind its size in 4 bytes.
+            # The kind of a box is after its size in 4 bytes.
             begins_with_box = data[box.body + 4 : box.body + 8] == b"hdlr"
             children_start = box.body
             if not begins_with_box:

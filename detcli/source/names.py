@@ -107,7 +107,7 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", PARQUET)
 BRACES = re.compile(r"(.*)\{([0-9]{1,9})\.\.([0-9]{1,9})\}(.*)")
 _SEPARATORS = re.escape(f"/{os.sep}")
 
-# The part `**` of a pattern, with the separator behind it.
+# The part `**` of a pattern, with the separator after it.
 _ANY_FOLDERS = re.compile(rf"(?<![^{_SEPARATORS}])\*\*(?:[{_SEPARATORS}]+|$)")
 FileIdentity = tuple[int, int]
 
@@ -316,7 +316,7 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
 
     In it, `**` stands for any number of nested folders. The pattern is split at its first `**`:
     "2024/**/*.jpg" into "2024" and "*.jpg". The part before it is matched first. Then the part
-    behind it is matched in each of these folders, and in all folders below them. A `**` at the end
+    after it is matched in each of these folders, and in all folders below them. A `**` at the end
     means all files and folders there, as `**/*` does.
 
     Args:
@@ -330,7 +330,7 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
         return
     before = pattern[: any_folders.start()]
     after = pattern[any_folders.end() :]
-    is_at_end = any_folders[0] == "**"  # elsewhere a separator is behind it
+    is_at_end = any_folders[0] == "**"  # elsewhere a separator is after it
     if is_at_end:
         after = "*"
 

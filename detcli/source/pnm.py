@@ -214,7 +214,7 @@ def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
     The values of a field that comes again are joined with a space, as the format asks for.
 
     Returns:
-        The value of each field by its name, and where the samples start behind the header.
+        The value of each field by its name, and where the samples start after the header.
 
     Raises:
         DecodeError: There is no such line.
@@ -274,7 +274,7 @@ def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
 def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
     """Read samples that are written in decimal, with spaces between them.
 
-    Numbers behind the last sample are ignored.
+    Numbers after the last sample are ignored.
 
     Returns:
         The samples of the whole image, `(sample_count,)` uint16.
@@ -283,7 +283,7 @@ def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
         DecodeError: Samples are missing, a sample is above the maximum, or something else is
             between the numbers.
     """
-    # The shortest text has a digit and a space for each sample, and no space behind the last one.
+    # The shortest text has a digit and a space for each sample, and no space after the last one.
     require_bytes(data, header.start + 2 * header.sample_count - 1, "PNM")
     samples = np.empty(header.sample_count, np.uint16)
     read_count = 0

@@ -154,7 +154,7 @@ def _check_begin(begin: bytes, length: int) -> None:
     """Require that bytes are the beginning of an image file whose length is plausible.
 
     Only the length of a JPEG is checked: its header says how many pixels it has, and a file with
-    far more bytes than these can take has something else behind the image.
+    far more bytes than these can take has something else after the image.
 
     Args:
         begin: The bytes that were read so far.

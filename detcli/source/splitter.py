@@ -1,4 +1,4 @@
-"""Splitter: the images in a stream of JPEG, PNG or PNM files, one behind the other.
+"""Splitter: the images in a stream of JPEG, PNG or PNM files, one after the other.
 
 A JPEG file consists of segments with a length, and of compressed data that contain only a few known
 markers. Walking them finds the end of the file; a search for the end marker would find that of the
@@ -32,7 +32,7 @@ IMAGE_STARTS = (JPEG, _PNG, b"P5", b"P6")
 """The bytes with which each image begins in a stream of JPEG, PNG and binary PNM."""
 
 _BEHIND_START = 2
-"""Where the search goes on behind a start that no image follows, so as not to find it again."""
+"""Where the search goes on after a start that no image follows, so as not to find it again."""
 
 # In the Multi-Image Format, the tag of the list of images, and the size of an entry in it.
 _MPF_ENTRIES = 0xB002
@@ -41,11 +41,11 @@ _MPF_KIND = b"MPF\0"
 """How the content of the segment with the list begins; an index laid out as a TIFF follows."""
 
 _CHUNK_HEADER = struct.Struct(">I4s")  # of a PNG: the length of the content, and the kind
-_CHUNK_FRAME_BYTES = _CHUNK_HEADER.size + 4  # with the checksum behind the content
+_CHUNK_FRAME_BYTES = _CHUNK_HEADER.size + 4  # with the checksum after the content
 
 
 class _Span(NamedTuple):
-    """Where an image lies in the stream: the offsets of its first byte, and behind its last."""
+    """Where an image lies in the stream: the offsets of its first byte, and after its last."""
 
     begin: int
     end: int
@@ -87,7 +87,7 @@ class Splitter:
         self._has_ended = False  # whether no more data come
         self._result_count = 0  # images and errors so far
 
-        # Junk is what lies between two images. It is an error, except behind a broken image: then
+        # Junk is what lies between two images. It is an error, except after a broken image: then
         # the error of that image stands for the junk as well.
         self._junk_bytes = 0
         self._is_junk_reported = False
@@ -208,7 +208,7 @@ class Splitter:
     def _drop_broken_image(self, broken: _BrokenError) -> DecodeError | None:
         """Remove a broken image up to where the next one may begin, and return its error.
 
-        The bytes behind a broken image often look like the start of another one by chance, which
+        The bytes after a broken image often look like the start of another one by chance, which
         would be broken as well. So the error of one broken image stands for all that follow it, up
         to one that has pixels.
 
@@ -218,7 +218,7 @@ class Splitter:
         Returns:
             The error; None if that of an earlier broken image stands for this one.
         """
-        # Behind a broken image, junk counts as reported until the next complete image.
+        # After a broken image, junk counts as reported until the next complete image.
         follows_broken_image = self._is_junk_reported
         self._drop(broken.resume)
         self._is_junk_reported = True
@@ -229,7 +229,7 @@ class Splitter:
     def _find_png_end(self) -> Generator[None, None, int]:
         """Find where the PNG at the start of the data ends, and return its length.
 
-        Behind a signature, a PNG is a sequence of chunks: the first and no other is called IHDR,
+        After a signature, a PNG is a sequence of chunks: the first and no other is called IHDR,
         and the last IEND. Each has the length of its content in 4 bytes, its name in 4, the
         content, and a checksum in 4. It yields while it needs more bytes.
 
@@ -296,18 +296,18 @@ class Splitter:
         Raises:
             _BrokenError: Something else is where a marker should be, or the next image begins.
         """
-        marker_start = _MARKER_BYTES  # behind the marker that starts the image
+        marker_start = _MARKER_BYTES  # after the marker that starts the image
         last_segment_start = 0
         while True:
             # If no marker follows a segment, its length may be wrong. Then the next image may begin
-            # anywhere in that segment, so it is searched behind the segment's own marker.
-            behind_last_marker = last_segment_start + _MARKER_BYTES
+            # anywhere in that segment, so it is searched after the segment's own marker.
+            after_last_marker = last_segment_start + _MARKER_BYTES
             yield from self._wait_for(
                 marker_start + _MARKER_BYTES,
                 resume_if_large=marker_start,
-                resume_if_cut=behind_last_marker,
+                resume_if_cut=after_last_marker,
             )
-            code = self._marker_code(marker_start, resume_if_broken=behind_last_marker)
+            code = self._marker_code(marker_start, resume_if_broken=after_last_marker)
             if code == _END:
                 return marker_start + _MARKER_BYTES
             if code == _PADDING:
@@ -316,7 +316,7 @@ class Splitter:
                 marker_start += _MARKER_BYTES
             else:
                 segment_end = yield from self._pass_segment(
-                    code, marker_start, resume_if_broken=behind_last_marker
+                    code, marker_start, resume_if_broken=after_last_marker
                 )
                 last_segment_start = marker_start
                 marker_start = segment_end
@@ -347,7 +347,7 @@ class Splitter:
     def _pass_segment(
         self, code: int, marker_start: int, *, resume_if_broken: int
     ) -> Generator[None, None, int]:
-        """Wait for a whole segment of a JPEG, and return the offset of the marker behind it.
+        """Wait for a whole segment of a JPEG, and return the offset of the marker after it.
 
         A segment is a marker of 2 bytes, a length of 2 bytes that counts itself, and the content.
         The segment that begins a scan is followed by compressed data, which are passed as well. It
@@ -387,7 +387,7 @@ class Splitter:
     def _pass_compressed_data(
         self, start: int, *, resume_if_cut: int
     ) -> Generator[None, None, int]:
-        """Wait for the end of compressed data, and return the offset of the marker behind it.
+        """Wait for the end of compressed data, and return the offset of the marker after it.
 
         It yields None while it needs more bytes. The pixels of the image have begun, which is noted
         in `_has_pixels`.

@@ -137,7 +137,7 @@ def _read_stream(
     """Yield the images of standard input, which may be a stream or a single image.
 
     It is a stream if a second image follows, or if nothing follows the first one for a second. A
-    single file is passed to the decoder whole, with whatever is behind its image.
+    single file is passed to the decoder whole, with whatever follows its image.
 
     Args:
         chunks: The bytes as they come; an empty chunk after each second of silence.
@@ -171,10 +171,10 @@ def _read_stream(
         return
 
     # A single file, whether complete or not, is left to the decoder.
-    behind = b""
+    bytes_after_image = b""
     if images:
-        behind = bytes(begin[len(images[0]) :])
-    if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
+        bytes_after_image = bytes(begin[len(images[0]) :])
+    if format_of(bytes_after_image) and not _VIDEO.match(bytes_after_image):  # which phones attach
         raise _several_images_error()
     yield _item_of_part(bytes(begin), options)
 

@@ -40,7 +40,7 @@ MAX_LENGTH_DIGITS = 20
 """Bytes in which the length of a pax record has to end."""
 
 MAX_PADDING = 1 << 20
-"""Bytes behind the end that are looked at; programs pad archives with zeros to 10 KiB or more."""
+"""Bytes after the end that are looked at; programs pad archives with zeros to 10 KiB or more."""
 
 LONG_NAME = b"L"
 LONG_LINK = b"K"
@@ -190,7 +190,7 @@ class TarReader:
         """
         # The records that earlier headers gave to all members hold for this one, too.
         extension = _Extension(list(self._common.items()))
-        # An extended header of a single member needs one behind it. A header of all members may be
+        # An extended header of a single member needs one after it. A header of all members may be
         # the last one of the archive.
         member_must_follow = False
         for _ in range(MAX_EXTENDED_HEADERS):
@@ -223,7 +223,7 @@ class TarReader:
         elif kind == PAX_OF_ALL:
             self._note_common(pax_records(content))
             # If a key comes twice, its last record counts. So the records of all members go first,
-            # and those of the member itself behind them.
+            # and those of the member itself after them.
             common_records = list(self._common.items())
             extension.records = common_records + extension.records
         elif kind in PAX:
@@ -242,7 +242,7 @@ class TarReader:
         self._skip(size + padding)
 
     def check_end(self) -> None:
-        """Read the zeros behind the last member, and refuse another archive behind them.
+        """Read the zeros after the last member, and refuse another archive after them.
 
         In a compressed file, the checksum is read and checked with the zeros.
 
@@ -262,8 +262,8 @@ class TarReader:
     def _skip_padding(self) -> bytes | None:
         """Read the blocks of zeros at the end of the archive, and return the first other block.
 
-        In a compressed file, the decompressor also checks the checksum behind the archive. Bytes
-        behind the gzip data are ignored, as the program gzip ignores them.
+        In a compressed file, the decompressor also checks the checksum after the archive. Bytes
+        after the gzip data are ignored, as the program gzip ignores them.
 
         Returns:
             The block; None if the file or its gzip data end first, or if there are more than
@@ -276,8 +276,8 @@ class TarReader:
             except gzip.BadGzipFile as error:
                 # Only this error says that what follows is no gzip data. Others have the same type,
                 # such as that of a wrong checksum.
-                is_behind_gzip_data = "Not a gzipped file" in str(error)
-                if is_behind_gzip_data:
+                is_after_gzip_data = "Not a gzipped file" in str(error)
+                if is_after_gzip_data:
                     return None
                 raise
             if not block:
@@ -567,7 +567,7 @@ def _fill_regions(regions: Regions, stored: bytes, real_size: int) -> bytes:
 
     Args:
         regions: The offset and the size of each region, in the order of the stored bytes.
-        stored: The bytes of all regions, one behind the other.
+        stored: The bytes of all regions, one after the other.
         real_size: The length of the file.
 
     Raises:
@@ -608,7 +608,7 @@ def _take_leading_map(stored: bytes) -> _SparseContent:
     if number_count >= len(stored):
         raise TarError("a sparse map breaks off")
 
-    # The lines of the map come apart, and everything behind them stays together.
+    # The lines of the map come apart, and everything after them stays together.
     line_count = 1 + number_count
     pieces = stored.split(b"\n", maxsplit=line_count)
     is_complete = len(pieces) == line_count + 1

@@ -145,7 +145,7 @@ class Directory:
     def _start_of_page(self, page: int) -> int:
         """Return the position of the directory of a page, counted from 0; 0 if there is none.
 
-        A directory begins with the number of its fields. Behind them is the position of the
+        A directory begins with the number of its fields. After them is the position of the
         directory of the next page, or 0. The first one's position is in the header of the file.
         """
         layout = self.layout

@@ -350,7 +350,7 @@ def _count_in_fragments(frames: VideoFrames) -> int | None:
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     """Return whether a video file lacks packets; a packet holds one frame.
 
-    In any container, it does if it cannot be read, or if its packets go on behind the last frame
+    In any container, it does if it cannot be read, or if its packets go on after the last frame
     that could be decoded. Otherwise it depends on the container, which the suffix tells:
 
         MP4, MOV    the header counts the frames, so the packets must be as many
@@ -367,8 +367,8 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     except InputError:
         return True
     tolerance = _tolerated_frames(frames, name)
-    frames_behind_last = (packets.last_s - frames.time_s) * frames.rate
-    if frames_behind_last > tolerance:
+    frames_after_last = (packets.last_s - frames.time_s) * frames.rate
+    if frames_after_last > tolerance:
         return True
     if name.endswith(_COUNTING_SUFFIXES):
         return declared - packets.number > tolerance

@@ -45,7 +45,7 @@ ASF_STREAM_TYPE = 24  # where an object that describes a stream has its type, in
 ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at 78 of such an object
 
 AVI_STREAM_TYPE = 8  # bytes from the name of a stream's header, "strh", to its type
-AVI_FRAME_SIZE = struct.Struct("<12xii")  # width and height, behind the name "strf"
+AVI_FRAME_SIZE = struct.Struct("<12xii")  # width and height, after the name "strf"
 
 UNKNOWN_SIZE = (0, 0)
 """The size of a cover image, which is never chosen for its size, see `VideoTrack.score`."""
@@ -173,7 +173,7 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
 def _box_patch(start: int) -> Patch:
     """Return the patch that turns the box at an offset into "free", unused space.
 
-    The kind of a box is behind the four bytes of its size.
+    The kind of a box is after the four bytes of its size.
     """
     return Patch(start + 4, b"free")
 

@@ -152,7 +152,7 @@ class Bucket:
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield all objects whose keys begin with a folder, in pages as the store lists them.
 
-        Where the connection breaks off within a page, the listing is taken up behind the last key.
+        Where the connection breaks off within a page, the listing is taken up after the last key.
 
         Args:
             folder: What the keys begin with, as in "photos/2024/"; empty for all keys.

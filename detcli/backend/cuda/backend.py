@@ -254,7 +254,7 @@ class CudaBackend:
             input_address = self._shared.device("input", run_count * bytes_per_run).address
         self._letterbox(batch, input_address)
 
-        # The inputs of the runs lie one behind the other.
+        # The inputs of the runs lie one after the other.
         run_addresses = [input_address + run * bytes_per_run for run in range(run_count)]
         if self._network.rows_vary:
             return self._infer_to_host(batch, slot, run_addresses, run_shape)

@@ -409,7 +409,7 @@ def _cold_start(cold_start: ColdStart) -> str:
 
 
 def _memory(title: str, size: int | None) -> str:
-    """Write a number of bytes behind a title; an empty text if it is not known."""
+    """Write a number of bytes after a title; an empty text if it is not known."""
     if size is None:
         return ""
     return title + decimal(size)

@@ -123,7 +123,7 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
 
 
 def _sources_of_new_casts(graph: GraphProto, model_tensors: set[str]) -> dict[str, str]:
-    """Find the casts to float16 that the converter has put behind nodes that stay in float32.
+    """Find the casts to float16 that the converter has put after nodes that stay in float32.
 
     Args:
         graph: The graph that the converter returned.

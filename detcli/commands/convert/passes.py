@@ -371,7 +371,7 @@ def _find_end_of_network(index: GraphIndex, tensors: Iterable[str]) -> _EndOfNet
 
 def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:
     """Whether a node reads the result of a Softmax, which may have been reshaped in between."""
-    unshaped_input = index.behind(node.input[0], SHAPE_ONLY)
+    unshaped_input = index.before(node.input[0], SHAPE_ONLY)
     producer = index.producer(unshaped_input)
     return producer is not None and producer.op_type == "Softmax"
 

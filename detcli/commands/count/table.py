@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COUNTS = ("images", "boxes", "failed")
-"""The columns behind those of the keys."""
+"""The columns after those of the keys."""
 
 MAX_SHOWN_GROUPS = 1000
 """How many groups the table shows, as it is for people; CSV and JSON have all."""

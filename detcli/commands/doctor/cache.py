@@ -86,7 +86,7 @@ def _is_writable(folder: Path) -> bool:
         if os.path.lexists(path):
             existing_path = path
             break
-    # With "/." behind it, only the path of a folder exists, and not that of a file.
+    # With "/." after it, only the path of a folder exists, and not that of a file.
     return os.access(f"{existing_path}/.", os.W_OK | os.X_OK)
 
 

@@ -319,7 +319,7 @@ def _cut_text(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
     """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out.
 
     Args:
-        cut: How many nodes are before the cut, and which are behind it.
+        cut: How many nodes are before the cut, and which are after it.
         heads: The tensors with boxes and scores, where the graph is cut.
     """
     dropped_count = sum(cut.dropped.values())

@@ -98,7 +98,7 @@ class InputColumns:
         self.scores = array("d")
         self.is_failed = bytearray()
 
-        # The names of all inputs, one behind the other, and the position at which each ends.
+        # The names of all inputs, one after the other, and the position at which each ends.
         self._names = bytearray()
         self._name_ends = array("q")
         self._name_hashes = array("q")  # which find equal names

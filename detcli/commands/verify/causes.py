@@ -96,8 +96,8 @@ class Graphs(NamedTuple):
         Casts, identities and (de)quantisations just before an input are passed over, since a graph
         of another precision has them in other places: the tensors before them are compared.
         """
-        left_inputs = [self.left.behind(name, PASSED_THROUGH) for name in left.input]
-        right_inputs = [self.right.behind(name, PASSED_THROUGH) for name in right.input]
+        left_inputs = [self.left.before(name, PASSED_THROUGH) for name in left.input]
+        right_inputs = [self.right.before(name, PASSED_THROUGH) for name in right.input]
         are_same_tensors = sorted(left_inputs) == sorted(right_inputs)
         is_same_order = left_inputs == right_inputs
         if are_same_tensors and not is_same_order:

@@ -44,7 +44,7 @@ class Decoded(NamedTuple):
 
     method: BoxDecode
     box_format: BoxFormat
-    # True if a product or quotient behind the decoding makes them fractions of the input's size,
+    # True if a product or quotient after the decoding makes them fractions of the input's size,
     # False if it makes them pixels, None if there is none
     fractions: bool | None = None
 
@@ -54,7 +54,7 @@ class Queries(StrEnum):
 
     LEARNT = "learnt"  # the same for every image
     MAPS = "maps"  # the best places of maps, as convolutions leave them
-    ENCODED = "encoded"  # the best places behind a transformer's encoder
+    ENCODED = "encoded"  # the best places after a transformer's encoder
 
 
 BOX_COORDINATES = 4  # numbers of a box: two corners, or centre and size

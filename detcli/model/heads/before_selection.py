@@ -70,7 +70,7 @@ def _boxes_before_selection(index: GraphIndex, computed_from_selection: set[str]
 
     outputs = [output.name for output in index.graph.output]
     boxes = []
-    for _, name in index.behind_all(outputs, inputs_to_follow):
+    for _, name in index.ancestors(outputs, inputs_to_follow):
         if may_be_boxes(name):
             boxes.append(name)
     return boxes

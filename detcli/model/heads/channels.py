@@ -197,7 +197,7 @@ def _start_and_axis_of_slice(index: GraphIndex, node: NodeProto) -> tuple[int | 
     Returns:
         The start and the axis; twice None if it cuts along several axes, or a bound is computed.
     """
-    # The inputs of a Slice behind its data are starts, ends, axes and steps.
+    # The inputs of a Slice after its data are starts, ends, axes and steps.
     bounds = [_only_integer(index, name) for name in node.input[1:5]]
     if len(bounds) < 3 or None in bounds:
         return None, None

@@ -31,7 +31,7 @@ class Corners(NamedTuple):
 def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
     """Tell in which order and unit a graph that selects detections gives their corners.
 
-    Where boxes are decoded, their corners are x1, y1, x2, y2 in pixels. Nodes behind that may swap
+    Where boxes are decoded, their corners are x1, y1, x2, y2 in pixels. Nodes after that may swap
     x and y, and divide by the size of the input.
 
     Args:
@@ -39,7 +39,7 @@ def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
         head: The selected detections.
 
     Returns:
-        None if the graph does not select detections, or some other node comes behind the decoding.
+        None if the graph does not select detections, or some other node comes after the decoding.
     """
     if head.layout is not Layout.ROWS or head.decoded is None:
         return None

@@ -28,9 +28,9 @@ from detcli.model.heads.layers import (
 
 MAX_CONCAT_INPUTS = 64  # boxes of scales, or of anchors of a cell
 
-MAX_CONCATS = 2  # of boxes that are decoded separately, one Concat behind the other
+MAX_CONCATS = 2  # of boxes that are decoded separately, one Concat after the other
 
-UNIT_DEPTH = 2 * DECODE_DEPTH  # nodes that scale, move or convert boxes behind their decoding
+UNIT_DEPTH = 2 * DECODE_DEPTH  # nodes that scale, move or convert boxes after their decoding
 
 LARGEST_STRIDE = 32.0  # pixels between cells; height and width of an input are larger
 
@@ -378,7 +378,7 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
     if len(tensors) != 2:
         return None
     # Any other two tensors may be centre and size, if both have two channels: an axis of length 2
-    # behind the batch.
+    # after the batch.
     have_two_channels = all(2 in index.shapes[name][1:] for name in tensors)
     if not have_two_channels:
         return None

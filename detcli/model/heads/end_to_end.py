@@ -131,7 +131,7 @@ def _head_with_masks_or_keypoints(
 
 
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node separates a head's four channels of boxes from those behind them.
+    """True if a node separates a head's four channels of boxes from those after them.
 
     It is a Split into boxes, scores and perhaps more, or a Slice of all channels from the fifth on.
     """
@@ -139,12 +139,12 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
         first_size = index.size(node.output[0], attribute(node, "axis", 0))
         return first_size in {BOX_COORDINATES, None}
     if node.op_type == "Slice" and len(node.input) >= 4:
-        return _slices_all_behind_boxes(index, node)
+        return _slices_all_after_boxes(index, node)
     return False
 
 
-def _slices_all_behind_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a Slice takes all channels of a head from the fifth on, those behind the boxes."""
+def _slices_all_after_boxes(index: GraphIndex, node: NodeProto) -> bool:
+    """True if a Slice takes all channels of a head from the fifth on, those after the boxes."""
     # The inputs of a Slice are data, starts, ends and axes.
     head_tensor = node.input[0]
     starts, ends, axes = (index.constant(name) for name in node.input[1:4])

@@ -20,8 +20,8 @@ from detcli.model.heads import (
 from detcli.model.heads.channels import ChannelGroups, groups_along
 from detcli.model.heads.decode import box_decoding, decoding_of_joined_boxes
 from detcli.model.heads.joined_classes import (
-    classes_behind_boxes,
-    classes_behind_landmarks,
+    classes_after_boxes,
+    classes_after_landmarks,
     is_probability,
 )
 from detcli.model.heads.layers import layer_outputs, nearest_layer_operator, score_activation
@@ -161,7 +161,7 @@ def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | No
         names: The class names in the file's metadata, if any.
 
     Returns:
-        None if neither axis behind the batch can be that of the channels, or either can.
+        None if neither axis after the batch can be that of the channels, or either can.
     """
     dims = index.shapes[tensor]
     if len(dims) != HEAD_RANK or dims[1] == dims[2]:
@@ -333,9 +333,9 @@ def _head_joined_along(
         return None
 
     anchors_first = axis == 2
-    classes = classes_behind_boxes(index, decoded, groups_after_boxes)
+    classes = classes_after_boxes(index, decoded, groups_after_boxes)
     if classes is None:
-        classes = classes_behind_landmarks(index, groups_after_boxes)
+        classes = classes_after_landmarks(index, groups_after_boxes)
     if classes is None:
         return _head_before_extras(
             index,
@@ -359,7 +359,7 @@ def _head_joined_along(
 
 
 def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
-    """Name the operator of the layer behind the first tensor that has one; empty if none has.
+    """Name the operator of the layer before the first tensor that has one; empty if none has.
 
     For boxes that are computed as centre and size, either may come without a layer.
     """

@@ -21,7 +21,7 @@ class Classes(NamedTuple):
     landmark_channels: int = 0  # between the objectness and the scores
 
 
-def classes_behind_boxes(
+def classes_after_boxes(
     index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
 ) -> Classes | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
@@ -60,7 +60,7 @@ def classes_behind_boxes(
     return Classes(class_count, have_objectness=True)
 
 
-def classes_behind_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes | None:
+def classes_after_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes | None:
     """Count the classes of a head with landmarks between its objectness and its scores.
 
     YOLOv5-face has them there: the x and y of five points.

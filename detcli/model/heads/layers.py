@@ -57,7 +57,7 @@ def source_nodes(index: GraphIndex, tensor: str) -> list[NodeProto]:
         return moved_inputs(node, name) or ()
 
     computing_nodes = []
-    for node, name in index.behind_all([tensor], inputs_to_follow):
+    for node, name in index.ancestors([tensor], inputs_to_follow):
         if moved_inputs(node, name) is None:
             computing_nodes.append(node)
     return computing_nodes
@@ -204,7 +204,7 @@ def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     return None
 
 
-def _layers_behind(index: GraphIndex, tensor: str) -> list[NodeProto]:
+def _layers_before(index: GraphIndex, tensor: str) -> list[NodeProto]:
     """List the convolutions and matrix products that a tensor is computed from, nearest first."""
     nodes = nodes_back_to_layers(index, tensor_before_join(index, tensor))
     return [node for node in nodes if node.op_type in LAYER_OPERATORS]
@@ -216,7 +216,7 @@ def nearest_layer_operator(index: GraphIndex, tensor: str) -> str:
     Matrix products that only change the form of boxes are passed over. Returns an empty string if
     the tensor does not come from a layer.
     """
-    for layer in _layers_behind(index, tensor):
+    for layer in _layers_before(index, tensor):
         if not is_part_of_decoding(index, layer):
             return layer.op_type
     return ""
@@ -224,7 +224,7 @@ def nearest_layer_operator(index: GraphIndex, tensor: str) -> str:
 
 def layer_outputs(index: GraphIndex, tensor: str) -> set[str]:
     """Name the outputs of all convolutions and matrix products that a tensor is computed from."""
-    return {node.output[0] for node in _layers_behind(index, tensor)}
+    return {node.output[0] for node in _layers_before(index, tensor)}
 
 
 def softmax_channel_count(index: GraphIndex, softmax: NodeProto) -> int | None:
@@ -251,7 +251,7 @@ def nodes_back_to_layers(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             inputs = [joined_tensor for _, joined_tensor in groups] or inputs
         return [name for name in inputs if index.constant_tensor(name) is None]
 
-    for node, _ in index.behind_all([tensor], inputs_to_follow):
+    for node, _ in index.ancestors([tensor], inputs_to_follow):
         yield node
 
 
@@ -271,7 +271,7 @@ def _ends_search(index: GraphIndex, node: NodeProto, output: str) -> bool:
 
 
 def biases_of_layer(index: GraphIndex, tensor: str) -> npt.NDArray[np.floating] | None:
-    """Return the biases that the last layer behind a tensor adds, one for each of its channels.
+    """Return the biases that the last layer before a tensor adds, one for each of its channels.
 
     Returns:
         None if they are not found, or are not known as numbers, as in some quantised files; an

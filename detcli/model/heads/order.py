@@ -35,8 +35,8 @@ def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
             return ()
         return [name for name in node.input if name and is_computed(index, name)]
 
-    nodes_behind = index.behind_all(tensors, inputs_to_follow)
-    return any(_mixes_channels_with_cells(index, node) for node, _ in nodes_behind)
+    earlier_nodes = index.ancestors(tensors, inputs_to_follow)
+    return any(_mixes_channels_with_cells(index, node) for node, _ in earlier_nodes)
 
 
 def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:

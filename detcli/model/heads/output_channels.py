@@ -228,7 +228,7 @@ def _tensor_joined_at(
     Args:
         tensor_by_first_channel: The joined tensors by the channel at which each begins.
         channels: The channels that a part of the head takes.
-        may_be_with_box: Whether the first tensor may hold these channels too, behind those of the
+        may_be_with_box: Whether the first tensor may hold these channels too, after those of the
             boxes, as it often holds landmarks.
 
     Returns:

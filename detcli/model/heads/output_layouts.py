@@ -181,7 +181,7 @@ def layout_of_output(
     if has_unknown_sizes:
         return None
 
-    # The channels are the last axis, or the first one behind the batch.
+    # The channels are the last axis, or the first one after the batch.
     last_axis = rank - 1
     possible_channel_axes = [last_axis]
     if has_batch and rank != RANK_WITH_ANCHORS:

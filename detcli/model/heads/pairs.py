@@ -30,7 +30,7 @@ from detcli.model.heads.layers import (
     nearest_layer_operator,
     score_activation,
 )
-from detcli.model.heads.selected_in_graph import outputs_that_select, tensors_behind_selection
+from detcli.model.heads.selected_in_graph import outputs_that_select, tensors_after_selection
 
 BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
@@ -133,7 +133,7 @@ def _has_unselected_boxes(index: GraphIndex, head: Head) -> bool:
     What a graph selects is what its authors use. Its raw boxes may be in another unit or order, and
     have a class for the background.
     """
-    computed_from_selection = tensors_behind_selection(index)
+    computed_from_selection = tensors_after_selection(index)
     if head.boxes[0].tensor in computed_from_selection:
         return False
     for output in index.outputs:
@@ -391,7 +391,7 @@ def _may_be_equal(size: int | str | None, other_size: int | str | None) -> bool:
 def _may_be_of_same_detections(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if two tensors may be the boxes and scores of the same detections, in the same order.
 
-    They are not if only one of them comes behind a selection, by a TopK or non-maximum suppression:
+    They are not if only one of them comes after a selection, by a TopK or non-maximum suppression:
     it then has other detections than the other, or another order. Nor are they if the boxes are
     computed from the scores.
     """

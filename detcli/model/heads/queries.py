@@ -53,7 +53,7 @@ def _selects_from_feature_maps(index: GraphIndex, top_k: NodeProto) -> bool:
         return list(node.input)
 
     reaches_convolution = False
-    for node, _ in index.behind_all([top_k.input[0]], inputs_to_follow):
+    for node, _ in index.ancestors([top_k.input[0]], inputs_to_follow):
         if node.op_type in ATTENTION:
             return False
         reaches_convolution |= node.op_type in CONVOLUTIONS

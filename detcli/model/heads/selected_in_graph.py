@@ -133,7 +133,7 @@ def _selected_boxes(index: GraphIndex, parts: list[OutputPart]) -> OutputPart | 
     """
     boxes = [part for part in parts if part.width == BOX_COORDINATES]
     if len(boxes) > 1:
-        depend_on_selection = tensors_behind_selection(index)
+        depend_on_selection = tensors_after_selection(index)
         boxes = [part for part in boxes if part.tensor in depend_on_selection]
     if len(boxes) != 1:
         return None
@@ -163,13 +163,13 @@ def _are_products(index: GraphIndex, scores: str) -> bool:
             return list(node.input[:1])
         return moved_inputs(node, name) or ()
 
-    for node, _ in index.behind_all([scores], inputs_to_follow):
+    for node, _ in index.ancestors([scores], inputs_to_follow):
         if node.op_type == "Mul" and all(is_computed(index, name) for name in node.input):
             return True
     return False
 
 
-def tensors_behind_selection(index: GraphIndex) -> set[str]:
+def tensors_after_selection(index: GraphIndex) -> set[str]:
     """Name all tensors that depend on which detections a graph selects.
 
     The selection is done by non-maximum suppression or a TopK, either of which may be in the body
@@ -292,7 +292,7 @@ def _columns_beside_boxes(
         parts: The parts of all outputs.
         boxes: The columns of the boxes.
     """
-    tensors_from_images = _tensors_behind_images(index)
+    tensors_from_images = _tensors_from_images(index)
     columns = []
     for part in parts:
         is_in_tensor_of_boxes = part.columns.tensor == boxes.tensor
@@ -306,7 +306,7 @@ def _columns_beside_boxes(
     return columns
 
 
-def _tensors_behind_images(index: GraphIndex) -> set[str]:
+def _tensors_from_images(index: GraphIndex) -> set[str]:
     """Name all tensors that depend on the images, and not only on other inputs of a graph."""
     inputs = [value.name for value in index.image_inputs()]
     images = [name for name in inputs if len(index.shapes[name]) >= HEAD_RANK]

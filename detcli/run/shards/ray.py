@@ -341,8 +341,8 @@ class _Actor:
 def _cause(error: Exception) -> str:
     """Say in a few words what has ended an actor, with the address of its node.
 
-    Ray's message has many lines; the reason is a sentence behind "Worker exit detail: ", if any,
-    and the address is behind "ip: ".
+    Ray's message has many lines; the reason is a sentence after "Worker exit detail: ", if any,
+    and the address is after "ip: ".
     """
     text = str(error)
     cause = _first_line(error)
