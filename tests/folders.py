@@ -4,3 +4,18 @@
 def names_in(folder):
     """The names of its files and folders, sorted."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def names_matching(folder, pattern):
+    """The names of the files and folders that a pattern finds in it, sorted."""
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def files_in(folder):
+    """The paths of all files in a folder and in the folders in it, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def contents_of(folder):
+    """The content of all these files, by their paths."""
+    return {path: path.read_bytes() for path in files_in(folder)}

@@ -69,3 +69,7 @@ def errors_of(output, expected_output):
         else:
             assert record == expected
     return errors
+
+
+def detections_by_source(records):
+    return {record["source"]: record["detections"] for record in records}

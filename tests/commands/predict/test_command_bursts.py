@@ -6,7 +6,7 @@ import shutil
 import optional
 import photographs
 import pytest
-from json_lines import column_of, lines
+from json_lines import column_of, lines, optional_column_of, record_by_source
 
 pytestmark = pytest.mark.usefixtures("season")
 
@@ -32,17 +32,13 @@ def season(make_image, tmp_path):
 BURSTS = [0, 0, 1, 2, 3, 3, 4, 5, None, None]
 
 
-def by_source(records):
-    """What each record says of its burst."""
-    return [record.get("burst") for record in records]
-
-
 def test_a_run_into_a_file_has_bursts(predict, tmp_path):
     predict("season -r --conf 0.9 --burst 60s -o boxes.jsonl", code=3)
     records = lines((tmp_path / "boxes.jsonl").read_text())
-    assert by_source(records) == BURSTS
+    assert optional_column_of(records, "burst") == BURSTS
     best_score = max(records[1]["detections"], key=lambda detection: detection["score"])["score"]
-    assert [record.get("burst_score") for record in records[:4]] == [best_score, best_score, 0, 0]
+    burst_scores = optional_column_of(records[:4], "burst_score")
+    assert burst_scores == [best_score, best_score, 0, 0]
     for record in records:
         record.pop("burst", None)
         record.pop("burst_score", None)
@@ -87,7 +83,7 @@ def test_merged_parts_have_the_bursts_of_one_run(predict, invoke, tmp_path, name
 def test_merge_writes_bursts_to_standard_output(predict, invoke, tmp_path):
     predict("season -r --conf 0.9 -o parts/", code=3)
     completed = invoke("merge", "parts", "--burst", "60s", "--format", "jsonl", cwd=tmp_path)
-    assert by_source(lines(completed.stdout)) == BURSTS
+    assert optional_column_of(lines(completed.stdout), "burst") == BURSTS
 
 
 @pytest.mark.usefixtures("shards_here")
@@ -128,7 +124,9 @@ def test_an_archive_has_its_times_too(predict, season, tmp_path):
     shutil.make_archive(str(tmp_path / "season"), "tar", season)
     predict("season.tar --burst 2min -o boxes.jsonl", code=3)
     records = lines((tmp_path / "boxes.jsonl").read_text())
-    burst_by_source = {record["source"]: record.get("burst") for record in records}
-    dated = [source for source, burst in burst_by_source.items() if burst is not None]
-    assert len(dated) == 8
-    assert len({burst_by_source[source] for source in dated}) == 4
+    bursts = []
+    for record in record_by_source(records).values():
+        if record.get("burst") is not None:
+            bursts.append(record["burst"])
+    assert len(bursts) == 8
+    assert len(set(bursts)) == 4

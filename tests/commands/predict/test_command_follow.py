@@ -11,7 +11,7 @@ import optional
 import pytest
 from colour_model import image
 from folders import names_in
-from json_lines import column_of, lines
+from json_lines import column_of, lines, records_with
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +24,9 @@ def follow(warm_detcli, make_model, tmp_path):
     command = [str(warm_detcli / "detcli"), "predict", "-m", str(make_model()), "--conf", "0.6"]
 
     @contextlib.contextmanager
-    def running(*options):
+    def running(options):
         with subprocess.Popen(
-            [*command, "--follow", *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+            command + ["--follow"] + options, cwd=tmp_path, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 yield lambda name: reach(tmp_path / "run.jsonl", name)
@@ -62,8 +62,8 @@ def test_each_image_counts_once_when_it_is_complete(follow, tmp_path):
     save(folder / "old.png", old=True)
     save(tmp_path / "b.png")
     complete_jpeg = cv2.imencode(".jpg", cv2.resize(RED, (640, 640)))[1].tobytes()
-    command = ["in", "-r", "--resume", "run.jsonl", "--save", "in/out"]
-    with follow(*command) as seen_records:
+    options = ["in", "-r", "--resume", "run.jsonl", "--save", "in/out"]
+    with follow(options) as seen_records:
         assert seen_records("old.png") == ["in/old.png"]
         (folder / "slow.jpg").write_bytes(complete_jpeg[: len(complete_jpeg) // 2])
         (folder / "gone.png").write_bytes(b"")
@@ -79,11 +79,11 @@ def test_each_image_counts_once_when_it_is_complete(follow, tmp_path):
         os.utime(folder / "torn.jpg", (1e9, 1e9))
         assert len(seen_records("torn.jpg")) == 5
     records = lines((tmp_path / "run.jsonl").read_text())
-    assert [record["source"] for record in records if "error" in record] == ["in/torn.jpg"]
-    assert not any("warnings" in record for record in records)
+    assert column_of(records_with(records, "error"), "source") == ["in/torn.jpg"]
+    assert records_with(records, "warnings") == []
     (folder / "torn.jpg").unlink()
     save(folder / "d.png")
-    with follow(*command) as seen_records:
+    with follow(options) as seen_records:
         expected = ["in/b.png", "in/d.png", "in/later/c.png", "in/old.png", "in/slow.jpg"]
         assert sorted(seen_records("d.png")) == expected
     assert set(names_in(folder / "out")) >= {"old.png", "slow.jpg", "d.png"}
@@ -92,7 +92,7 @@ def test_each_image_counts_once_when_it_is_complete(follow, tmp_path):
 def test_objects_are_found_as_they_appear(follow, s3):
     data = cv2.imencode(".png", RED)[1].tobytes()
     s3.put("a.png", data)
-    with follow("s3://photos/new/", "-o", "run.jsonl") as seen_records:
+    with follow(["s3://photos/new/", "-o", "run.jsonl"]) as seen_records:
         s3.put("new/a.png", data)
         assert seen_records("a.png") == ["s3://photos/new/a.png"]
         s3.put("new/b.png", data)

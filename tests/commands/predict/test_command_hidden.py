@@ -68,9 +68,13 @@ def test_runs_that_hide_other_texts_do_not_share_a_folder_or_a_journal(predict):
 def drops(record, index):
     """A mark that drops a box of a record."""
     detection = record["detections"][index]
-    sides = [detection[side] for side in ("x1", "y1", "x2", "y2")]
-    mark = {"mark": "drop", "source": record["source"], "class_name": detection["class_name"]}
-    return mark | {"box": sides, "detection": index}
+    return {
+        "mark": "drop",
+        "source": record["source"],
+        "class_name": detection["class_name"],
+        "box": [detection["x1"], detection["y1"], detection["x2"], detection["y2"]],
+        "detection": index,
+    }
 
 
 def is_grey(path, column, row):
@@ -88,10 +92,8 @@ def two_reds(tmp_path):
 
 def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
     (record,) = predict(f"{two_reds} --conf 0.9").records
-    marks = [drops(record, index) for index in range(len(record["detections"]))]
-    class_names = column_of(record["detections"], "class_name")
-    first_red = class_names.index("red")
-    (tmp_path / "marks.json").write_text(json.dumps([marks[first_red]]))
+    first_red = column_of(record["detections"], "class_name").index("red")
+    (tmp_path / "marks.json").write_text(json.dumps([drops(record, first_red)]))
     outputs = "--save pics --labels none --save-dataset set --save-crops crops"
     blur = "--blur red --blur-with fill --blur-margin 0 --apply marks.json"
     completed = predict(
@@ -109,11 +111,9 @@ def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
 
 def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp_path):
     (record,) = predict(f"{two_reds} --conf 0.9").records
-    (blue,) = [
-        index
-        for index, detection in enumerate(record["detections"])
-        if detection["class_name"] == "blue"
-    ]
+    class_names = column_of(record["detections"], "class_name")
+    assert class_names.count("blue") == 1
+    blue = class_names.index("blue")
     (tmp_path / "marks.json").write_text(json.dumps([drops(record, blue)]))
     completed = predict(f"{two_reds} --conf 0.9 --save pics --blur red --apply marks.json")
     assert "dropped by marks" not in completed.stderr
@@ -141,9 +141,10 @@ def with_trailing_image(jpeg):
 
 def with_multi_image(jpeg):
     """As phones write it: Pillow's MPO."""
-    pages = [Image.open(io.BytesIO(content)).convert("RGB") for content in (jpeg, second_image())]
+    first_page = Image.open(io.BytesIO(jpeg)).convert("RGB")
+    second_page = Image.open(io.BytesIO(second_image())).convert("RGB")
     file = io.BytesIO()
-    pages[0].save(file, "MPO", save_all=True, append_images=pages[1:])
+    first_page.save(file, "MPO", save_all=True, append_images=[second_page])
     return file.getvalue()
 
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import stream_server
-from json_lines import column_of, lines
+from json_lines import column_of, lines, optional_column_of
 from PIL import Image
 
 from detcli.data.record import box_of
@@ -43,13 +43,14 @@ def test_named_pipes_and_slow_servers_are_given_up(predict):
         server.drip_s = 0.05
         names = "in/a.png in/f.jpg in/s.jpg in/n.jpg in/z.png --input-timeout 1"
         completed = predict(names, server.url("/slow.png"), code=3)
-    errors = [record.get("error", {}).get("message", "") for record in completed.records]
-    assert errors[0] == ""
-    assert errors[1] == HANGS
-    assert errors[4] == ""
-    assert errors[5] == HANGS
-    assert "cannot be read" in errors[2]
-    assert "not in a known image format" in errors[3]
+    errors = optional_column_of(completed.records, "error", {})
+    messages = optional_column_of(errors, "message", "")
+    assert messages[0] == ""
+    assert messages[1] == HANGS
+    assert messages[4] == ""
+    assert messages[5] == HANGS
+    assert "cannot be read" in messages[2]
+    assert "not in a known image format" in messages[3]
 
 
 @pytest.mark.slow
@@ -76,11 +77,15 @@ def test_damage_is_told_with_its_file(predict):
     text = "damaged: premature end of data segment"
     for quiet in ("", "-q"):
         completed = predict(f"a.png gutted.jpg {quiet}")
-        assert [record.get("warnings") for record in completed.records] == [None, [text]]
+        assert optional_column_of(completed.records, "warnings") == [None, [text]]
         assert (f"detcli: warning: gutted.jpg: {text}\n" in completed.stderr) == (not quiet)
     completed = predict("a.png gutted.jpg --strict", code=3)
-    types = [record.get("error", {}).get("type") for record in completed.records]
-    assert types == [None, "DecodeError"]
+    errors = optional_column_of(completed.records, "error", {})
+    assert optional_column_of(errors, "type") == [None, "DecodeError"]
+
+
+def boxes_by_class(record):
+    return {detection["class_name"]: box_of(detection) for detection in record["detections"]}
 
 
 def test_detections_are_where_viewers_show_them(predict, tmp_path, make_image):
@@ -93,12 +98,11 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_image):
         cv2.imwrite(tmp_path / name, upright.astype(np.float32) / 255)
     names = "a.png a.avif a.pfm a.tiff"
     records = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
-    boxes_by_class = [
-        {detection["class_name"]: box_of(detection) for detection in record["detections"]}
-        for record in records
-    ]
-    assert boxes_by_class[1:] == [boxes_by_class[0]] * 3
-    assert boxes_by_class[0].keys() == {"red", "blue"}
+    assert len(records) == 4
+    boxes = boxes_by_class(records[0])
+    assert boxes.keys() == {"red", "blue"}
+    for record in records[1:]:
+        assert boxes_by_class(record) == boxes
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
     for path in list((tmp_path / "all/images").iterdir()) + list((tmp_path / "shown").glob("a*")):
         assert cv2.imread(path).shape == upright.shape
@@ -111,7 +115,12 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     folder = make_image("pics/a.png", ("red", 2, 3)).parent
     for name in ("pics/a.jpg", "pics/a-0123abcd.png", "pics/more/b.png"):
         make_image(name, ("red", 2, 3))
-    paths = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
+    paths = [
+        f"{folder}/a-0123abcd.png",
+        f"{folder}/a.jpg",
+        f"{folder}/a.png",
+        f"{folder}/more/b.png",
+    ]
 
     def run(*words):
         completed = invoke("predict", words, "-m", make_model())

@@ -7,6 +7,7 @@ import number_video
 import pages
 import pytest
 from colour_model import image
+from json_lines import records_with
 from saved_records import report_of
 
 
@@ -65,8 +66,8 @@ def test_a_page_shows_the_results(invoke, tmp_path):
     assert "not found" not in completed.stderr
     entries = pages.entries(tmp_path / "page")
     assert len(entries) == 8
-    assert sum("picture" in entry for entry in entries) == 6
-    assert sum("error" in entry for entry in entries) == 2
+    assert len(records_with(entries, "picture")) == 6
+    assert len(records_with(entries, "error")) == 2
 
 
 @pytest.mark.usefixtures("cards")
@@ -75,7 +76,7 @@ def test_images_beside_the_results_are_found(invoke, tmp_path):
     completed = invoke("report", "cards/results.json", "-o", "page", cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     entries = pages.entries(tmp_path / "page")
-    assert sum("picture" in entry for entry in entries) == 6
+    assert len(records_with(entries, "picture")) == 6
 
 
 @pytest.mark.usefixtures("cards")

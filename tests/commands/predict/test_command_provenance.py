@@ -6,7 +6,7 @@ import json
 import platform
 
 import pytest
-from json_lines import column_of, lines
+from json_lines import column_of, lines, record_by_source, records_with
 from report_schemas import validator
 
 from detcli import __version__
@@ -49,7 +49,8 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run_with_prov
         validator("predict").validate(record)
         assert record["sha256"] == sha256(tmp_path / record["source"])
     assert len(other_records) == 5
-    assert not any(record.keys() & {"settings", "provenance"} for record in other_records)
+    for record in other_records:
+        assert record.keys().isdisjoint({"settings", "provenance"})
     assert first["settings"]["model_sha256"] == sha256(tmp_path / "colours.onnx")
     provenance = first["provenance"]
     assert provenance["detcli"] == __version__
@@ -59,16 +60,16 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run_with_prov
     assert provenance["driver"] is None
     assert provenance["openvino"] is None
     assert {provenance["onnxruntime"], provenance["opencv"], provenance["numpy"]}.isdisjoint({None})
-    values = [str(value).lower() for value in provenance.values()]  # nothing personal
-    names = {platform.node(), getpass.getuser()} - {"localhost", platform.system().lower()}
-    words = " ".join(values).split()
-    for name in names:
+    words = []
+    for value in provenance.values():
+        words.extend(str(value).lower().split())
+    personal_names = {platform.node(), getpass.getuser()}
+    for name in personal_names - {"localhost", platform.system().lower()}:
         assert name.lower() not in words
-    new = {"sha256", "file_stamp", "settings", "provenance"}
-    records_without_provenance = [
-        {name: value for name, value in record.items() if name not in new} for record in records
-    ]
-    assert records_without_provenance == run_with_provenance("b.jsonl", "--device", "cpu")
+    for record in records:
+        for field in ("sha256", "file_stamp", "settings", "provenance"):
+            record.pop(field, None)
+    assert records == run_with_provenance("b.jsonl", "--device", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -110,17 +111,12 @@ def test_each_run_of_a_journal_says_it(run_with_provenance, make_image, tmp_path
         (images / name).rename(tmp_path / name)
     run_with_provenance("run.jsonl", "--provenance")
     (images / "b.png").write_bytes((tmp_path / "b.png").read_bytes())
-    (only,) = (
-        record
-        for record in run_with_provenance("run.jsonl", "--provenance")
-        if "detections" in record
-    )
-    assert only.keys() >= {"settings", "provenance", "sha256"}
+    records = run_with_provenance("run.jsonl", "--provenance")
+    (with_detections,) = records_with(records, "detections")
+    assert with_detections.keys() >= {"settings", "provenance", "sha256"}
     make_image("pics/d.png")
-    sources = [
-        record["source"] for record in run_with_provenance("run.jsonl") if "provenance" in record
-    ]
-    assert sources == ["pics/b.png"]
+    records = run_with_provenance("run.jsonl")
+    assert column_of(records_with(records, "provenance"), "source") == ["pics/b.png"]
 
 
 def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_image, tmp_path):
@@ -130,22 +126,23 @@ def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_ima
     assert "error" in first
     provenance = first["provenance"]
     make_image("pics/a.png")
-    provenance_by_source = {
-        record["source"]: record.get("provenance")
-        for record in run_with_provenance("run.jsonl", code=0)
-    }
+    by_source = record_by_source(run_with_provenance("run.jsonl", code=0))
     assert second["source"] == "pics/b.png"
-    assert provenance_by_source == {
-        "pics/b.png": provenance,
-        "pics/c.png": None,
-        "pics/a.png": None,
-    }
+    assert by_source.keys() == {"pics/a.png", "pics/b.png", "pics/c.png"}
+    assert by_source["pics/b.png"]["provenance"] == provenance
+    assert "provenance" not in by_source["pics/a.png"]
+    assert "provenance" not in by_source["pics/c.png"]
 
 
 def test_an_image_is_the_one_that_was_looked_at(predict, make_image, tmp_path, monkeypatch):
     """Each is replaced as soon as it has been read: what is written is of what was read."""
-    names = [f"{number}.png" for number in range(4)]
-    contents = {name: make_image(name, ("red", 2, int(name[0]))).read_bytes() for name in names}
+    contents = {}
+    digests = []
+    for number in range(4):
+        name = f"{number}.png"
+        content = make_image(name, ("red", 2, number)).read_bytes()
+        contents[name] = content
+        digests.append(hashlib.sha256(content).hexdigest())
     replacement = make_image("other.png", ("blue", 5, 5)).read_bytes()
 
     def loaded(path, options):
@@ -154,10 +151,8 @@ def test_an_image_is_the_one_that_was_looked_at(predict, make_image, tmp_path, m
         return image
 
     monkeypatch.setattr("detcli.source.sources.load_file", loaded)
-    completed = predict("--conf 0.6 --provenance --save-dataset set", names)
-    assert column_of(completed.records, "sha256") == [
-        hashlib.sha256(contents[name]).hexdigest() for name in names
-    ]
+    completed = predict("--conf 0.6 --provenance --save-dataset set", list(contents))
+    assert column_of(completed.records, "sha256") == digests
     for name, data in contents.items():
         assert (tmp_path / name).read_bytes() == replacement
         assert (tmp_path / "set/images" / name).read_bytes() == data

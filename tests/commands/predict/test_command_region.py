@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import optional
 import pytest
-from json_lines import column_of
+from json_lines import column_of, detections_of, optional_column_of
 
 from detcli.data.detections import CORNERS
 from detcli.data.record import box_of
@@ -66,9 +66,8 @@ def test_a_region_is_looked_at_as_if_it_were_the_image(
     class_names = column_of(alone, "class_name")
     assert column_of(inside, "class_name") == class_names
     for name in list(CORNERS) + ["score"]:
-        values = [detection[name] for detection in inside]
-        expected = [detection[name] for detection in alone]
-        np.testing.assert_allclose(values, expected, atol=0.011)
+        expected = column_of(alone, name)
+        np.testing.assert_allclose(column_of(inside, name), expected, atol=0.011)
     assert inside or region.startswith("0.9")
     if "--save" in options:
         assert cv2.imread(str(tmp_path / "out/a.jpg")).shape == (300, 400, 3)
@@ -101,10 +100,12 @@ def test_shards_know_of_the_region(predict, make_video, in_shards):
 def test_zones_and_tracks_know_of_the_region(predict, make_video):
     make_video(frames=8, red_from=0)
     records = predict(f"{IN_A_REGION} --track bytetrack").records
-    detections = [detection for record in records for detection in record["detections"]]
+    detections = detections_of(records)
     assert len(detections) == 8 * 8
-    assert all(record["x2"] <= 16.5 and record["zones"] == ["left"] for record in detections)
-    assert {detection.get("track_id") for detection in detections} >= set(range(1, 9))
+    for detection in detections:
+        assert detection["x2"] <= 16.5
+        assert detection["zones"] == ["left"]
+    assert set(optional_column_of(detections, "track_id")) >= set(range(1, 9))
 
 
 def test_a_smaller_image_is_an_error_and_the_others_go_on(predict, make_image):
@@ -114,7 +115,8 @@ def test_a_smaller_image_is_an_error_and_the_others_go_on(predict, make_image):
     assert first["error"]["type"] == "SourceError"
     assert "the image has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
     assert "fractions" in first["error"]["hint"]
-    assert [box_of(detection) for detection in second["detections"]] == [(72, 16, 80, 24)]
+    (detection,) = second["detections"]
+    assert box_of(detection) == (72, 16, 80, 24)
     predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")
 
 

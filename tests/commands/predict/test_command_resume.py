@@ -144,7 +144,8 @@ def test_records_name_the_files_that_were_made_for_them(predict, make_image):
     for folder in ("x", "y"):
         make_image(f"{folder}/a.png", ("red", 2, 3))
         command = f"{folder}/a.png --conf 0.6 --save pics --save-txt labels --save-crops crops"
-        (first,), (second,) = (predict(command).records for _ in range(2))
+        (first,) = predict(command).records
+        (second,) = predict(command).records
         validator("predict").validate(first)
         assert first["saved"] == second["saved"]
         assert first["saved"] == ["pics/a.png", "labels/a.txt", "crops/red/a_0.png"]

@@ -21,10 +21,13 @@ def test_small_things_in_a_large_image_are_found(predict, large_scene, tmp_path)
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert record["width"] == 160
     assert record["height"] == 112
-    boxes = sorted(
-        (detection["class_name"], *box_of(detection)) for detection in record["detections"]
-    )
-    assert boxes == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
+    boxes = []
+    for detection in record["detections"]:
+        boxes.append((detection["class_name"], list(box_of(detection))))
+    expected_boxes = []
+    for name, column, row in SQUARES:
+        expected_boxes.append((name, cell_box(column, row)))
+    assert sorted(boxes) == sorted(expected_boxes)
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)
     assert (drawn != cv2.imread(str(large_scene))).any(axis=2)[104:112, 152:160].any()

@@ -15,7 +15,7 @@ import detcli.sink
 from detcli.data.record import box_of
 from detcli.storage.cache import warn_once
 
-TIMES = (*(number / 25 for number in range(30)), 2.0, 2.5)
+TIMES = [number / 25 for number in range(30)] + [2.0, 2.5]
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def test_a_video_keeps_its_times_and_its_sound(annotate_video):
     assert written.times == pytest.approx(TIMES, abs=1e-5)
     assert written.sound == "opus"
     assert written.heard_s == pytest.approx(0.4, abs=0.03)
-    assert all(record["saved"] == ["out/a.mp4"] for record in completed.records)
+    for record in completed.records:
+        assert record["saved"] == ["out/a.mp4"]
     assert "wrote 1 file to" in completed.stderr
 
 
@@ -55,15 +56,17 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
     rotate(make_video(frames=70, red_from=0), (1, 0, 0, -1))
     late = predict("clip.mp4 --conf 0.6 --start 6 --save out").records
     single_run, merged = in_shards("clip.mp4 --conf 0.6")
-    runs = [late, lines(single_run), lines(merged)]
-    assert [len(records) for records in runs] == [10, 70, 70]
-    for records in runs:
-        for record in records:
-            assert record["detections"]
-            for detection in record["detections"]:
-                left, top, _, _ = box_of(detection)
-                assert left < 32
-                assert top >= 32
+    whole = lines(single_run)
+    in_parts = lines(merged)
+    assert len(late) == 10
+    assert len(whole) == 70
+    assert len(in_parts) == 70
+    for record in late + whole + in_parts:
+        assert record["detections"]
+        for detection in record["detections"]:
+            left, top, _, _ = box_of(detection)
+            assert left < 32
+            assert top >= 32
     green = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 1]
     assert green[34:62, 2:30].mean() < 50 < green[2:30, 2:30].mean()
 
@@ -87,7 +90,8 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
         assert record["width"] == first
         assert record["height"] == first
         assert max(max(box_of(detection)) for detection in record["detections"]) == first / 2
-    assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
+    (video,) = tmp_path.glob("out/*.mp4")
+    assert watch(video).size == (first, first)
 
 
 def test_images_import_nothing_of_it(predict, monkeypatch):
@@ -166,7 +170,7 @@ def test_a_gif_shows_the_box(predict, make_video, tmp_path):
     record = predict("a.mp4 --save out --gif 1s --max-det 1 --labels none").records[0]
     with Image.open(tmp_path / "out/a.gif") as file:
         pixels = np.array(file.convert("RGB")).astype(int)
-    left, top, right, bottom = (round(side) for side in box_of(record["detections"][0]))
+    left, top, right, bottom = np.round(box_of(record["detections"][0]))
     _, middle = cv2.VideoCapture(str(tmp_path / "a.mp4")).read()
     differs = np.abs(pixels[..., ::-1] - middle).max(axis=2) > 60
     rows, columns = np.nonzero(differs)

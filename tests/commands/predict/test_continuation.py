@@ -47,9 +47,9 @@ def follow(interrupt, invoke, tmp_path):
         commands, stderr = interrupt(line)
         assert commands
         for command in commands:
-            program, *words = shlex.split(command)
-            assert program == "detcli"
-            completed = invoke(words, cwd=tmp_path)
+            words = shlex.split(command)
+            assert words[0] == "detcli"
+            completed = invoke(words[1:], cwd=tmp_path)
             assert completed.returncode == 0, completed.stderr
         return commands, stderr
 
@@ -211,11 +211,10 @@ def test_the_same_command_goes_on_with_resume(interrupt, make_images):
 
 
 FORMATS = ("jsonl", "csv")
-FILMED = [
-    pytest.param(options, suffix)
-    for options in ("", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1")
-    for suffix in FORMATS
-]
+FILMED = []
+for filmed_options in ("", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1"):
+    for filmed_format in FORMATS:
+        FILMED.append(pytest.param(filmed_options, filmed_format))
 TRACKED = [
     pytest.param("--track bytetrack", suffix, marks=optional.needs("trackers"))
     for suffix in FORMATS

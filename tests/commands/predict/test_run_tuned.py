@@ -165,8 +165,8 @@ def test_v_says_what_is_used(detcli, make_model, make_image, tmp_path):
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     machine = json.dumps(machine_name())
     (tmp_path / "detcli.toml").write_text(f"[tuned.{digest}.{machine}]\n{CPU}\n")
-    hidden = {name: value for name, value in os.environ.items() if name != "DETCLI_DEVICE"}
-    environment = hidden | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}
+    environment = os.environ | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}
+    environment.pop("DETCLI_DEVICE", None)
     completed = detcli("predict", "-v", "-m", model, image, env=environment)
     assert (
         f"detcli: tuned for {model} on this machine: --device cpu --workers 1" in completed.stderr

@@ -5,6 +5,7 @@ import os
 import time
 
 import pytest
+from folders import names_matching
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def note(shards_of_six_images):
 
 
 def notes(shards):
-    return sorted(path.name for path in shards.folder.glob("_working-*"))
+    return names_matching(shards.folder, "_working-*")
 
 
 def test_notes_of_killed_runs_are_gone_when_the_run_has_finished(shards_of_six_images, note):

@@ -66,7 +66,7 @@ def test_one_stream_is_not_listed():
 
 
 def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_image):
-    images = [make_image(f"{name}.png", ("red", 2, 3)) for name in "ab"]
+    images = [make_image("a.png", ("red", 2, 3)), make_image("b.png", ("red", 2, 3))]
     stages = re.compile(r"; decode \d+%, .*write \d+%$")
     completed = detcli("predict", images, "-m", make_model())
     assert not stages.search(summary_of(completed, "2 image"))
