@@ -12,7 +12,7 @@ from detcli.commands.eval.evaluator import DETECTION, EvaluatedImage
 from detcli.commands.eval.labels import OBJECT
 
 
-def labelled(*objects):
+def labelled(objects):
     """The labels of an image as the evaluator takes them.
 
     Args:
@@ -31,7 +31,7 @@ def compared(image_id, labels, detections):
     rows = []
     for box, category, score in detections:
         rows.append((tuple(box), category, score))
-    return EvaluatedImage(image_id, labelled(*labels), np.array(rows, DETECTION))
+    return EvaluatedImage(image_id, labelled(labels), np.array(rows, DETECTION))
 
 
 def random_images(random, count=30, categories=3):

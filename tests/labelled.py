@@ -81,6 +81,15 @@ def edit_json(path, change):
     return write_json(path, content)
 
 
+def drop_labels(content, category_id):
+    """Take the labels of a category out of what COCO's file has."""
+    annotations = []
+    for annotation in content["annotations"]:
+        if annotation["category_id"] != category_id:
+            annotations.append(annotation)
+    content["annotations"] = annotations
+
+
 def write_yolo(folder, scenes, names=NAMES):
     """Write `images/val`, `labels/val` and `data.yaml`."""
     labels = folder / "labels/val"

@@ -87,6 +87,11 @@ def chunk(folder, number):
         yield json.loads(line[len("add(") : -len(");")])
 
 
+def kinds_of_boxes(run, entry):
+    """What became of each box of an entry, in the words of its run."""
+    return [run["kinds"][row[6]][0] for row in entry["found"]]
+
+
 def shown(folder):
     """The last entry about each source, with the names of classes and the image itself."""
     entries_of_sources = {}

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from colour_model import NAMES
 from comparisons import figures, pycocotools
+from folders import contents_of
 from json_lines import column_of
-from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
+from labelled import MIXED, Scene, drop_labels, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
 
@@ -76,8 +77,11 @@ def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tm
 
 def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     """On noise, where the scores of hundreds of boxes differ in the seventh digit."""
-    boxes = [(NAMES[x % 3], 8 * x, 8 * y, 8, 8) for x in range(8) for y in range(0, 8, 2)]
-    data = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)])  # type: ignore[arg-type]
+    boxes = []
+    for column in range(8):
+        for row in range(0, 8, 2):
+            boxes.append((NAMES[column % 3], 8 * column, 8 * row, 8, 8))
+    data = write_coco(tmp_path, [Scene([], boxes)] * 4)  # type: ignore[arg-type]
     results = tmp_path / "r.json"
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
@@ -121,9 +125,13 @@ def test_no_image_can_be_read(evaluate, tmp_path):
     assert report["metrics"]["map50_95"] is None
     assert report["advice"] is None
     assert report["evaluator"].startswith("hotcoco 1.")
-    names = ["precision_recall.png", "f1_confidence.png", "confusion_matrix.png"]
-    assert report["plots"] == [str(folder / name) for name in names]
-    assert all(cv2.imread(path) is not None for path in report["plots"])
+    assert report["plots"] == [
+        f"{folder}/precision_recall.png",
+        f"{folder}/f1_confidence.png",
+        f"{folder}/confusion_matrix.png",
+    ]
+    for path in report["plots"]:
+        assert cv2.imread(path) is not None
 
 
 def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
@@ -136,9 +144,7 @@ def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
         ]
         data["categories"].append({"id": 20, "name": "purple"})
         data["images"][1]["width"] = 640
-        data["annotations"] = [
-            annotation for annotation in data["annotations"] if annotation["category_id"] != 13
-        ]
+        drop_labels(data, category_id=13)
 
     report, completed = evaluate(edit_json(write_coco(tmp_path, MIXED), spoil), "--conf", "0.3")
     assert completed.returncode == 0
@@ -200,7 +206,10 @@ def test_the_table(invoke, make_model, tmp_path):
     options = ["--device", "cpu", "--format", "table", "--advise"]
     completed = invoke("eval", make_model(), "--data", data, options)
     assert completed.returncode == 3
-    titles = [line.split()[0] for line in completed.stdout.splitlines() if line.strip()]
+    titles = []
+    for line in completed.stdout.splitlines():
+        if line.strip():
+            titles.append(line.split()[0])
     # The main figures come last, where a terminal stands still.
     assert titles[-7:] == ["all", "mAP50-95", "mAP50", "mAP75", "AR,", "AR,", "AR,"]
     for text in (
@@ -257,7 +266,7 @@ def test_usage_errors_leave_all_files_as_they_were(arguments, reason, invoke, ma
     (tmp_path / "images/0001.png").rename(tmp_path / "images/f1_confidence.png")
     edit_json(data, lambda content: content["images"][0].update(file_name="f1_confidence.png"))
     (tmp_path / "images/0001.png").symlink_to(tmp_path / "images/f1_confidence.png")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = contents_of(tmp_path)
     if "--data" not in arguments:
         arguments = ["--data", data] + arguments
     completed = invoke("eval", make_model(), "--device", "cpu", arguments, cwd=tmp_path)
@@ -265,7 +274,8 @@ def test_usage_errors_leave_all_files_as_they_were(arguments, reason, invoke, ma
     assert completed.stdout == ""
     assert reason in completed.stderr
     assert "hint: " in completed.stderr
-    assert all(path.read_bytes() == content for path, content in before.items())
+    for path, content in before.items():
+        assert path.read_bytes() == content, path
 
 
 def test_small_objects_of_large_images_are_found_in_tiles(evaluate, tmp_path):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pages
 import pytest
-from json_lines import column_of
-from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
+from json_lines import column_of, records_with
+from labelled import MIXED, Scene, drop_labels, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
 from detcli.commands.eval.comparison import ComparisonOfModels
@@ -56,9 +56,9 @@ def test_each_side_has_the_figures_of_the_model_alone(evaluate, models, tmp_path
         assert compared[side]["limits"] == alone["limits"]
         assert compared[side]["findings"] == alone["findings"]
         assert compared[side]["conf"] == alone["confusions"]["conf"]
-        by_class = {of_class["name"]: of_class["metrics"] for of_class in alone["classes"]}
+        metrics_by_class = {of_class["name"]: of_class["metrics"] for of_class in alone["classes"]}
         for of_class in compared["classes"]:
-            metrics = by_class[of_class["name"]]
+            metrics = metrics_by_class[of_class["name"]]
             assert of_class[f"{side}_map50_95"] == metrics["map50_95"]
             assert of_class[f"{side}_map50"] == metrics["map50"]
 
@@ -90,7 +90,7 @@ def test_the_order_of_the_models_only_changes_the_sign(evaluate, models, tmp_pat
 @pytest.mark.parametrize("report_format", ["json", "table"])
 def test_the_same_command_prints_the_same(invoke, models, tmp_path, report_format):
     data = write_coco(tmp_path / "data", SCENES)
-    arguments = ["eval", *models, "--data", data, "--device", "cpu", "--format", report_format]
+    arguments = ["eval", models, "--data", data, "--device", "cpu", "--format", report_format]
     first = invoke(arguments)
     assert first.returncode == 0, first.stderr
     assert invoke(arguments).stdout == first.stdout
@@ -154,7 +154,7 @@ def test_an_image_that_one_cannot_read_is_left_out_of_both(evaluate, models, tmp
     page = tmp_path / "page"
     report, completed = evaluate(models, "--data", data, "--report", page, code=3)
     monkeypatch.undo()
-    [failed_entry] = [entry for entry in pages.entries(page) if "error" in entry]
+    [failed_entry] = records_with(pages.entries(page), "error")
     assert failed_entry["source"].endswith("0006.png")
     assert "one of the models could not read it" in str(failed_entry["error"])
     assert column_of(report["failed"], "source") == ["0003.png", "0006.png"]
@@ -184,8 +184,7 @@ def test_classes_of_one_model_are_left_out_of_the_difference(evaluate, make_mode
 
     def drop_blue(content):
         content["categories"].pop()
-        labels = content["annotations"]
-        content["annotations"] = [label for label in labels if label["category_id"] != 13]
+        drop_labels(content, category_id=13)
 
     without_blue, _ = evaluate(three, "--data", edit_json(data, drop_blue))
     assert report["map50_95"]["left"] == without_blue["metrics"]["map50_95"]
@@ -274,22 +273,25 @@ def test_the_page_shows_the_boxes_of_both_models_beside_the_labels(evaluate, mod
     assert run["sides"] == ["exact", "wide"]
     assert run["summary"][0] == "exact is better"
     same, different = pages.entries(tmp_path / "page")
-    kinds = [kind[0] for kind in run["kinds"]]
-    assert [kinds[row[6]] for row in same["found"]] == ["found by both"] * 2 + ["label"] * 2
-    assert [row[6] for row in different["found"]] == [ONLY_LEFT, 5, LABEL]
+    assert pages.kinds_of_boxes(run, same) == ["found by both"] * 2 + ["label"] * 2
+    kind_numbers = column_of(different["found"], 6)
+    assert kind_numbers == [ONLY_LEFT, 5, LABEL]
     assert different["found"][0][2:6] == [8, 8, 16, 16]
     assert different["found"][1][2:6] == pytest.approx([7.2, 7.2, 16.8, 16.8])
     assert different["found"][2][1:6] == [None, 10.6, 8, 18.6, 16]
 
-    wrong = [number for number, kind in enumerate(run["kinds"]) if kind[4]]
-    differing = [row for row in different["found"] if row[6] in wrong]
-    assert len(differing) == report["images"][0]["differences"]
-    assert ONLY_RIGHT in wrong
-    assert LEFT_FALSE in wrong
+    is_wrong = column_of(run["kinds"], 4)
+    difference_count = 0
+    for number in kind_numbers:
+        if is_wrong[number]:
+            difference_count += 1
+    assert difference_count == report["images"][0]["differences"]
+    assert is_wrong[ONLY_RIGHT]
+    assert is_wrong[LEFT_FALSE]
     [(title, columns, rows, record_numbers)] = run["tables"]
     assert title == "Classes that decide"
     assert columns[2] == "left AP50-95"
-    classes = [row[0] for row in rows]
+    classes = column_of(rows, 0)
     assert record_numbers[classes.index("red")] == [1]
     assert record_numbers[classes.index("green")] == []
 
@@ -307,8 +309,8 @@ def test_categories_of_the_same_name_lead_to_their_own_records(evaluate, make_mo
     evaluate(exact, wide, "--data", data, "--report", tmp_path / "page")
     [run] = pages.runs(tmp_path / "page")
     [(_, _, rows, record_numbers)] = run["tables"]
-    assert [row[0] for row in rows] == ["red", "red"]
-    box_counts = [row[1] for row in rows]
+    assert column_of(rows, 0) == ["red", "red"]
+    box_counts = column_of(rows, 1)
     assert record_numbers[box_counts.index(2)] == [1]
     assert record_numbers[box_counts.index(1)] == []
 
@@ -338,8 +340,9 @@ def test_an_object_that_is_labelled_twice_is_paired_twice():
     left = [box(CORRECT, 1, object_box=object_box), box(MISSED, 0)]
     right = [box(CORRECT, 2, object_box=object_box), box(CORRECT, 3, object_box=object_box)]
     pair = pair_outcomes(left, right)
-    assert [(entry.left.kind, entry.right.kind) for entry in pair.objects] == [
-        (CORRECT, CORRECT),
-        (MISSED, CORRECT),
-    ]
+    first, second = pair.objects
+    assert first.left.kind == CORRECT
+    assert first.right.kind == CORRECT
+    assert second.left.kind == MISSED
+    assert second.right.kind == CORRECT
     assert pair.difference_count == 1

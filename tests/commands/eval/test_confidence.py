@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_lines import column_of
 
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.confidence import Curve, advise, decimal
@@ -18,11 +19,11 @@ from detcli.model.contract import conf_thresholds
     st.floats(0, 1),
 )
 def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
-    values = np.array([value for value, _ in rows], np.float64)
-    hits = np.array([hit for _, hit in rows], np.bool_)
+    values = np.array(column_of(rows, 0), np.float64)
+    hits = np.array(column_of(rows, 1), np.bool_)
     curve = Curve.of(values, hits, 100)
-    above = [hit for value, hit in rows if value > confidence]
-    assert curve.counts(confidence) == (sum(above), len(above) - sum(above))
+    above = hits[values > confidence]
+    assert curve.counts(confidence) == (above.sum(), len(above) - above.sum())
     assert (np.diff(curve.score) < 0).all()
 
 
@@ -30,8 +31,8 @@ FLOOR = 0.001
 
 
 def curve(boxes, rows):
-    scores = np.array([score for score, _ in rows], np.float32).astype(np.float64)
-    hits = np.array([hit for _, hit in rows], np.bool_)
+    scores = np.array(column_of(rows, 0), np.float32).astype(np.float64)
+    hits = np.array(column_of(rows, 1), np.bool_)
     return Curve.of(scores, hits, boxes)
 
 
@@ -77,21 +78,23 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 @given(
     st.lists(
         st.tuples(st.floats(2**-9, 1, width=32), st.booleans()), min_size=1, max_size=30
-    ).filter(lambda rows: any(hit for _, hit in rows))
+    ).filter(lambda rows: any(column_of(rows, 1)))
 )
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
     confidence = parse_conf(decimal(curve(boxes, rows).best_confidence(FLOOR)))["conf"]
     threshold = conf_thresholds(confidence, (), ("x",))[0]
+    scores = np.array(column_of(rows, 0), np.float32)
+    hits = np.array(column_of(rows, 1), np.bool_)
 
     def f1(limit):
-        kept_hits = [hit for value, hit in rows if np.float32(value) > limit]
-        return 2 * sum(kept_hits) / (len(kept_hits) + boxes)
+        above = hits[scores > limit]
+        return 2 * above.sum() / (len(above) + boxes)
 
     best = f1(np.float32(FLOOR))
-    for value, _ in rows:
-        best = max(best, f1(np.float32(value)))
+    for score in scores:
+        best = max(best, f1(score))
     assert f1(threshold) == pytest.approx(best)
 
 
@@ -105,11 +108,14 @@ def test_advice_overall_and_by_class():
     assert advised.overall.precision == 1
     assert advised.overall.recall == pytest.approx(10 / 22, abs=1e-6)
     assert advised.argument == "--conf 0.75"
-    assert [advised_class.name for advised_class in advised.classes] == ["red", "light green"]
-    assert [advised_class.conf for advised_class in advised.classes] == [0.75, 0.15]
-    assert advised.classes[1].best.f1 == 1
-    assert advised.classes[1].at_overall.f1 == 0
-    assert advised.classes[1].at_overall.precision is None
+    red, light_green = advised.classes
+    assert red.name == "red"
+    assert red.conf == 0.75
+    assert light_green.name == "light green"
+    assert light_green.conf == 0.15
+    assert light_green.best.f1 == 1
+    assert light_green.at_overall.f1 == 0
+    assert light_green.at_overall.precision is None
     # Red gains nothing by a confidence of its own, so it is not named.
     assert advised.by_class_argument == "--conf '0.75,light green=0.15'"
     assert advised.by_class.f1 == pytest.approx(2 * 20 / (20 + 22), abs=1e-6)
@@ -130,7 +136,8 @@ def test_false_positives_of_classes_without_boxes_count_overall():
     red = (10, [(0.5, True)] * 5 + [(0.4, True)] * 5)
     advised = advice(("red", "green"), red, (0, [(0.45, False)] * 25))
     assert advised.conf == 0.47
-    assert [advised_class.name for advised_class in advised.classes] == ["red"]
+    (advised_class,) = advised.classes
+    assert advised_class.name == "red"
     assert advised.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
     assert advised.by_class_argument == "--conf 0.47,red=0.2"
     assert advised.by_class.f1 == 1

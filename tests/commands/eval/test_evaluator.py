@@ -45,13 +45,17 @@ def test_the_figures_are_those_of_pycocotools(seed):
     random = np.random.default_rng(seed)
     images = random_images(random, 8 * seed, categories=4)
     # Category 3 has detections and no boxes, category 4 neither.
-    images = [
-        image._replace(objects=image.objects[image.objects["category"] < 3]) for image in images
-    ]
+    for index, image in enumerate(images):
+        labels_of_three = image.objects[image.objects["category"] < 3]
+        images[index] = image._replace(objects=labels_of_three)
     if seed % 3 == 0:  # more detections of a class than take part
-        boxes = random.uniform(0, 80, (150, 4)).tolist()
-        crowded = [(box, 0, round(random.random(), 1)) for box in boxes]
-        images.append(compared(1000, [(box, 0, {}) for box in boxes[::9]], crowded))
+        labels = []
+        detections = []
+        for number, box in enumerate(random.uniform(0, 80, (150, 4)).tolist()):
+            detections.append((box, 0, round(random.random(), 1)))
+            if number % 9 == 0:
+                labels.append((box, 0, {}))
+        images.append(compared(1000, labels, detections))
     overall, by_category = score(images, range(5))
     assert list(astuple(overall.metrics)) == figures(second_opinion(images, range(5)).stats)
     for number in range(5):
@@ -70,14 +74,19 @@ def test_matches_are_those_of_pycocotools(seed):
     evaluator = second_opinion(images, range(3))
     for number, category_score in score(images, range(3))[1].items():
         start = number * 4 * len(images)  # all sizes come first
-        results = [result for result in evaluator.evalImgs[start : start + len(images)] if result]
-        boxes = sum(int(np.sum(result["gtIgnore"] == 0)) for result in results)
+        boxes = 0
         rows = []
-        for result in results:
+        for result in evaluator.evalImgs[start : start + len(images)]:
+            if not result:
+                continue
+            boxes += int(np.sum(result["gtIgnore"] == 0))
             matches, ignored_rows = result["dtMatches"][0], result["dtIgnore"][0]
             rows.extend(zip(result["dtScores"], matches, ignored_rows, strict=True))
         for limit in (-1, 0.2, 0.5, 0.77):
-            hits = [match > 0 for value, match, ignored in rows if value > limit and not ignored]
+            hits = []
+            for value, match, ignored in rows:
+                if value > limit and not ignored:
+                    hits.append(match > 0)
             assert category_score.curve.counts(limit) == (sum(hits), len(hits) - sum(hits))
         assert category_score.curve.boxes == boxes > 0
 
@@ -89,10 +98,10 @@ def counts(evaluator, confidence):
 @pytest.mark.parametrize("seed", range(2))
 def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     images = random_images(np.random.default_rng(seed), 30)
-    above = [
-        image._replace(detections=image.detections[image.detections["score"] > 0.3])
-        for image in images
-    ]
+    above = []
+    for image in images:
+        detections_above = image.detections[image.detections["score"] > 0.3]
+        above.append(image._replace(detections=detections_above))
     evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
     labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
     expected = Counter()
@@ -113,8 +122,11 @@ def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
 
 
 def test_which_boxes_count():
-    ids = 10**17, 10**17 + 1  # of 18 digits, which are told apart
-    overall, _ = score([compared(number, [(BOX, 0, {})], [HIT]) for number in ids])
+    images = [  # whose ids of 18 digits are told apart
+        compared(10**17, [(BOX, 0, {})], [HIT]),
+        compared(10**17 + 1, [(BOX, 0, {})], [HIT]),
+    ]
+    overall, _ = score(images)
     assert overall.metrics.map50_95 == 1
     labels = [(BOX, 0, {}), (BOX, 7, {})]  # other categories do not
     overall, _ = score([compared(1, labels, [HIT, (BOX, 5, 0.99)])])
@@ -127,9 +139,14 @@ def test_outcomes_come_best_first_and_what_was_missed_last():
     detections = [((40, 5, 9, 9), 0, 0.5), HIT]
     images = [compared(2, labels, detections), compared(1, [], [])]
     outcomes = Evaluator(images, [0]).outcomes(0.1)
-    kinds = [(0.9, CORRECT), (0.5, FALSE), (None, MISSED)]
-    assert [(outcome.score, outcome.kind) for outcome in outcomes[2]] == kinds
-    assert outcomes[2][2].box == list(far_box)
+    hit, false_positive, missed = outcomes[2]
+    assert hit.score == 0.9
+    assert hit.kind == CORRECT
+    assert false_positive.score == 0.5
+    assert false_positive.kind == FALSE
+    assert missed.score is None
+    assert missed.kind == MISSED
+    assert missed.box == list(far_box)
     assert outcomes[1] == []
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import resources
 
+import numpy as np
 import pytest
 from colour_model import NAMES
 from comparisons import labelled
@@ -19,11 +20,12 @@ from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 
 def dataset(*names, has_names=True, boxes=()):
-    rows = [((0, 0, 1, 1), index, {}) for index in boxes]
-    objects = labelled(*rows)
-    categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
+    categories = []
+    for index, name in enumerate(names):
+        categories.append(Category(10 + index, name))
+    objects = labelled([((0, 0, 1, 1), index, {}) for index in boxes])
     sample = Sample("a", None, 1, None, objects)
-    return Dataset("coco", None, categories, has_names, [sample])
+    return Dataset("coco", None, tuple(categories), has_names, [sample])
 
 
 def mapped(names, data):
@@ -33,7 +35,7 @@ def mapped(names, data):
 
 
 UNKNOWN = tuple(f"class_{number}" for number in range(UNKNOWN_CLASSES))
-BY_ID = tuple({10: 0, 11: 1}.get(number) for number in range(UNKNOWN_CLASSES))
+BY_ID = (None,) * 10 + (0, 1) + (None,) * (UNKNOWN_CLASSES - 12)
 NO_CLASS, NO_CATEGORY = "category that the model does not know", "class that the data does not know"
 TWO = ("class_0", "class_1")
 
@@ -74,7 +76,10 @@ def test_classes_as_categories(names, data, by, category_of, findings):
     assert reported == findings
     assert mapping.categories == tuple(sorted(set(category_of) - {None}))
     for index in mapping.categories:
-        assert {category_of[class_id] for class_id in mapping.classes_of(index)} == {index}
+        class_ids = mapping.classes_of(index)
+        assert len(class_ids) > 0
+        for class_id in class_ids:
+            assert category_of[class_id] == index
 
 
 def test_classes_by_cocos_numbers_match_its_categories():
@@ -96,10 +101,12 @@ def test_failures_come_first_and_five_examples_are_kept():
         findings.add(kind, "a")
     for number in range(1, 1000):
         findings.add(Kind.OUTSIDE, str(number), count=1000)
-    reported = findings.report()
-    assert [finding.level for finding in reported] == [Level.FAILURE, Level.WARNING, Level.NOTE]
-    assert reported[1].count == 999_001
-    assert reported[1].examples == ("a", "1", "2", "3", "4")
+    missing, outside, unlabelled = findings.report()
+    assert missing.level == Level.FAILURE
+    assert outside.level == Level.WARNING
+    assert unlabelled.level == Level.NOTE
+    assert outside.count == 999_001
+    assert outside.examples == ("a", "1", "2", "3", "4")
 
 
 def test_the_schema_has_every_kind():
@@ -159,8 +166,11 @@ def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found_name
             image["file_name"] = name
 
     dataset, findings = read(edit_json(write_coco(tmp_path, MIXED), rename))
-    paths = [name and tmp_path / "images" / name for name in found_names]
-    assert [image.path for image in dataset.samples[: len(found_names)]] == paths
+    for sample, name in zip(dataset.samples, found_names, strict=False):
+        if name is None:
+            assert sample.path is None
+        else:
+            assert sample.path == tmp_path / "images" / name
     assert counts(findings).get("missing picture", 0) == found_names.count(None)
 
 
@@ -174,7 +184,10 @@ def test_images_outside_the_folder_are_not_opened(tmp_path):
         data["images"][2]["file_name"] = "images/../../secret.png"
 
     dataset, findings = read(edit_json(path, lead_out))
-    assert [sample.path for sample in dataset.samples[:3]] == [None] * 3
+    first, second, third = dataset.samples[:3]
+    assert first.path is None
+    assert second.path is None
+    assert third.path is None
     assert findings["missing picture"].count == 3
     assert findings["missing picture"].level == "failure"
 
@@ -258,10 +271,10 @@ def test_other_refusals(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "areas", "odd"),
     [
-        ({"area": None}, [None] * 3, False),
-        ({"area": -1}, [None] * 3, False),
-        ({"area": math.inf}, [None] * 3, False),
-        ({"area": math.nan}, [None] * 3, False),
+        ({"area": None}, [math.nan] * 3, False),
+        ({"area": -1}, [math.nan] * 3, False),
+        ({"area": math.inf}, [math.nan] * 3, False),
+        ({"area": math.nan}, [math.nan] * 3, False),
         ({"iscrowd": None, "ignore": None}, [64] * 3, False),
         ({"iscrowd": 1, "ignore": 1, "area": 7}, [7] * 3, True),
     ],
@@ -270,7 +283,7 @@ def test_null_and_an_impossible_area_are_the_default(tmp_path, fields, areas, od
     dataset, findings = read(write_coco(tmp_path, MIXED, **fields))
     assert findings == {}
     first = dataset.samples[0].objects
-    assert [None if math.isnan(area) else area for area in first["area"]] == areas
+    np.testing.assert_array_equal(first["area"], areas)
     assert first["crowd"].tolist() == first["ignored"].tolist() == [odd] * 3
 
 
@@ -298,7 +311,7 @@ def test_cocos_80_names_have_cocos_ids(tmp_path):
     (tmp_path / "images/val").mkdir(parents=True)
     Scene().write(tmp_path / "images/val/a.png")
     (tmp_path / "labels/val/a.txt").write_text("79 0.5 0.5 0.1 0.1\n")
-    path.write_text("val: images/val\nnames:\n" + "".join(f"  - {name}\n" for name in COCO))
+    path.write_text("val: images/val\nnames:\n  - " + "\n  - ".join(COCO))
     dataset, _ = read(path)
     assert dataset.categories[79].id == 90
     assert dataset.samples[0].image_id == 1  # `a` is not a number
@@ -320,7 +333,11 @@ def test_cocos_80_names_have_cocos_ids(tmp_path):
 def test_where_images_may_be(text, tmp_path):
     path = write_yolo(tmp_path, MIXED)
     (tmp_path / "list.txt").write_text(
-        "".join(f"./images/val/{number:04}.png\n" for number in range(1, 6))
+        "./images/val/0001.png\n"
+        "./images/val/0002.png\n"
+        "./images/val/0003.png\n"
+        "./images/val/0004.png\n"
+        "./images/val/0005.png\n"
     )
     path.write_text(text.format(folder=tmp_path) + "\nnames: [red, green, blue]\n")
     dataset, findings = read(path)
@@ -363,7 +380,10 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     assert folder.named is False
     assert findings == {}
     some, findings = read(listing)
-    assert [sample.path is None for sample in some.samples] == [False, False, True]
+    first, second, third = some.samples
+    assert first.path is not None
+    assert second.path is not None
+    assert third.path is None
     assert counts(findings) == {"missing picture": 1, "picture listed twice": 1}
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")

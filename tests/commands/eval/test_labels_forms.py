@@ -13,7 +13,7 @@ KEYPOINTS = "label of equally many numbers each, as keypoints have"
 def write_labels(folder, *lines, description=""):
     """A data set whose first image has these labels."""
     data = write_yolo(folder, MIXED)
-    (folder / "labels/val/0001.txt").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "labels/val/0001.txt").write_text("\n".join(lines) + "\n")
     data.write_text(data.read_text() + description)
     return data
 
@@ -128,9 +128,14 @@ def test_an_annotation_that_is_there_twice_counts_twice_and_is_said(tmp_path):
     assert findings["annotation that is there twice"].count == 1
 
 
+def objects_of(dataset):
+    """The labels of each image, as lists."""
+    return [sample.objects.tolist() for sample in dataset.samples]
+
+
 def test_keypoints_of_coco_leave_its_boxes_as_they_are(tmp_path):
     data = write_coco(tmp_path, MIXED)
-    before = [sample.objects.tolist() for sample in read(data)[0].samples]
+    before = objects_of(read(data)[0])
 
     def add_keypoints(content):
         for annotation in content["annotations"]:
@@ -138,8 +143,8 @@ def test_keypoints_of_coco_leave_its_boxes_as_they_are(tmp_path):
             annotation["num_keypoints"] = 17
             annotation["segmentation"] = [[0, 0, 60, 0, 60, 60]]
 
-    after = read(edit_json(data, add_keypoints))[0].samples
-    assert str([sample.objects.tolist() for sample in after]) == str(before)
+    after = objects_of(read(edit_json(data, add_keypoints))[0])
+    assert str(after) == str(before)
 
 
 @pytest.mark.parametrize("case", ["pose2x2", "pose2x3", "pose17x2"])

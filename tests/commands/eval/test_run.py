@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from comparisons import labelled
+from json_lines import column_of
 
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.findings import Findings
@@ -19,7 +20,7 @@ IMAGE = Image.whole(np.zeros((40, 60, 3), np.uint8))
 def collector(objects, size, *, form="coco"):
     """With one image, and the model's classes 0 and 2 as its categories."""
     categories = (Category(1, "a"), Category(2, "b"))
-    sample = Sample("a.png", None, 5, size, labelled(*objects))
+    sample = Sample("a.png", None, 5, size, labelled(objects))
     dataset = Dataset(form, None, categories, named=True, samples=[sample])
     collector = Evaluation(None, dataset, ClassMapping("name", (0, None, 1)), Findings())
     collector.samples, collector.failed = (sample,), []
@@ -29,9 +30,9 @@ def collector(objects, size, *, form="coco"):
 def collect(objects, rows=(), *, size=(40, 60), form="coco"):
     """Add one image of 60x40 pixels; `rows` of detections are (box, score, class id)."""
     collected = collector(objects, size, form=form)
-    boxes = np.array([row[0] for row in rows], np.float32).reshape(-1, 4)
-    scores = np.array([row[1] for row in rows], np.float32)
-    class_ids = np.array([row[2] for row in rows], np.int64)
+    boxes = np.array(column_of(rows, 0), np.float32).reshape(-1, 4)
+    scores = np.array(column_of(rows, 1), np.float32)
+    class_ids = np.array(column_of(rows, 2), np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
     collected.collect(Record(Origin("a.png"), 0, "m", "cpu", picture=IMAGE, detections=detections))
     return collected.images[0], {finding.kind: finding for finding in collected.findings.report()}
@@ -89,5 +90,8 @@ def test_an_image_that_failed_is_left_out():
     collected = collector([], None)
     collected.collect(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
     assert collected.images == []
-    assert [(failure.source, failure.error) for failure in collected.failed] == [("a.png", "torn")]
-    assert [finding.kind for finding in collected.findings.report()] == ["unreadable picture"]
+    (failure,) = collected.failed
+    assert failure.source == "a.png"
+    assert failure.error == "torn"
+    (finding,) = collected.findings.report()
+    assert finding.kind == "unreadable picture"
