@@ -51,12 +51,15 @@ def bisected(tmp_path):
     """Bisect two models the way `detcli verify` does."""
 
     def run(left, right, image=RED, size=(64, 64), limit=0.001):
-        paths = [tmp_path / name for name in ("a.onnx", "b.onnx")]
-        for path, model in zip(paths, (left, right), strict=True):
-            path.write_bytes(model.SerializeToString())
-        at_head = all(ModelFile.read(path).contract for path in paths)
-        probes = [probe(path, size=size, at_head=at_head) for path in paths]
-        outputs = OutputComparison(*probes, limit)  # type: ignore[call-arg]
+        left_path = tmp_path / "a.onnx"
+        right_path = tmp_path / "b.onnx"
+        left_path.write_bytes(left.SerializeToString())
+        right_path.write_bytes(right.SerializeToString())
+        contracts = (ModelFile.read(left_path).contract, ModelFile.read(right_path).contract)
+        at_head = None not in contracts
+        left_probe = probe(left_path, size=size, at_head=at_head)
+        right_probe = probe(right_path, size=size, at_head=at_head)
+        outputs = OutputComparison(left_probe, right_probe, limit)
         outputs.add(image, "a.jpg")
         return bisect(outputs)
 

@@ -138,10 +138,8 @@ def test_results_of_strangers(verify, write_text_file, content, says):
 
 def test_results_behind_gzip(verify, write_text_file):
     elements = [element(1, 1, score=1 / image_id) for image_id in range(1, 5000)]
-    left, right = (
-        write_text_file("a.jsonl", lines(record("1.png", box()))),
-        write_text_file("r.json.gz", elements),
-    )
+    left = write_text_file("a.jsonl", lines(record("1.png", box())))
+    right = write_text_file("r.json.gz", elements)
     content = gzip.compress(right.read_bytes())
     right.write_bytes(content)
     assert "boxes disagree" in verify(left, right).stderr

@@ -2,6 +2,7 @@
 
 import pages
 import pytest
+from folders import contents_of
 
 from detcli.commands.verify.report import SideReport
 from detcli.commands.verify.tables import side_names
@@ -24,7 +25,7 @@ def kinds_of(entries, run):
     kinds = []
     for entry in entries:
         if "found" in entry:
-            kinds.append([run["kinds"][row[6]][0] for row in entry["found"]])
+            kinds.append(pages.kinds_of_boxes(run, entry))
     return kinds
 
 
@@ -80,13 +81,13 @@ def test_a_refused_run_leaves_the_page(
     same_model = make_model("same.onnx")
     compare_images(same_model)
     page = tmp_path / "page"
-    before = {path: path.read_bytes() for path in page.rglob("*") if path.is_file()}
+    before = contents_of(page)
 
     common = ["--images", compared_images, "--report", page]
     assert verify(make_model(), same_model, "--imgsz", 333, common).returncode == 2
-    assert {path: path.read_bytes() for path in before} == before
+    assert contents_of(page) == before
     assert verify(make_model(), "missing.onnx", common).returncode == 4
-    assert {path: path.read_bytes() for path in before} == before
+    assert contents_of(page) == before
 
 
 def test_the_page_has_its_folder_for_itself(verify, make_model, compared_images, tmp_path):

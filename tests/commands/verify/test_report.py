@@ -20,23 +20,18 @@ from detcli.compare.detections import Order, Tolerance
 from detcli.model.precision import Precision
 
 HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])])
-SIDES = [
-    SideReport(name, "ab" * 32, "cpu", selection, Precision.FLOAT32)
-    for name, selection in (
-        ("[red]a.onnx", SelectedBy.DETCLI),
-        ("b\x1b[31m.onnx", SelectedBy.GRAPH),
-    )
-]
+LEFT = SideReport("[red]a.onnx", "ab" * 32, "cpu", SelectedBy.DETCLI, Precision.FLOAT32)
+RIGHT = SideReport("b\x1b[31m.onnx", "ab" * 32, "cpu", SelectedBy.GRAPH, Precision.FLOAT32)
 
 
-def tensor(*right, left=(1.0, 2.0)):
+def tensor(right, left=(1.0, 2.0)):
     return compare_tensors("t", np.array(left), np.array(right), 0.1, "x/a.jpg")
 
 
 def verified(**parts):
     return VerifyReport(**{
-        "left": SIDES[0],
-        "right": SIDES[1],
+        "left": LEFT,
+        "right": RIGHT,
         "tolerance": Tolerance(score=0.02, corner=1.0, boxes=0.5, tensor=0.1),
         "compared": 2,
         "failed": (FailedInput("torn.jpg", "torn"),),
@@ -59,7 +54,7 @@ def test_nothing_was_compared_or_all_agrees():
     for parts, is_evidence in (
         ({}, False),
         ({"detections": nothing, "tensors": (empty,)}, False),
-        ({"detections": nothing, "tensors": (tensor(1.0, 2.0),)}, True),
+        ({"detections": nothing, "tensors": (tensor((1.0, 2.0)),)}, True),
         ({"detections": HALF_OFF}, True),
         ({"detections": summarise([report_on([], [(0, 0.9)])])}, True),
     ):
@@ -96,7 +91,7 @@ def test_no_tolerance_allows_a_wrong_order():
     ],
 )
 def test_tensors(left, right, sentence):
-    assert wrong(tensors=(tensor(*right, left=left),)) == [sentence]
+    assert wrong(tensors=(tensor(right, left),)) == [sentence]
 
 
 def test_a_node_that_differs():
@@ -110,14 +105,15 @@ def text(**parts):
 
 
 def test_the_table():
+    five_boxes = [(0, 0.9), (1, 0.9), (2, 0.9), (3, 0.9), (4, 0.9)]
     images = [
         report_on([(0, 0.9)], [(0, 0.9)], "same.jpg"),
         report_on([(0, 0.9)], [(0, 0.89)], "near.jpg"),
-        report_on([(n, 0.9) for n in range(5)], [(9, 0.4)], "folder/worst.jpg"),
+        report_on(five_boxes, [(9, 0.4)], "folder/worst.jpg"),
     ]
     table = text(
         detections=summarise(images),
-        tensors=(tensor(4.0, np.inf, left=(4.0, 1.0)),),
+        tensors=(tensor((4.0, np.inf), left=(4.0, 1.0)),),
         failures=("it differs",),
     )
     assert "[red]a.onnx on cpu, float32, selection by detcli (abababababab)" in table
@@ -141,7 +137,7 @@ def test_the_table():
 
 def test_the_text_of_a_node():
     nodes = tuple(NodeReport(f"n{number}", "Add") for number in range(5))
-    differs = tensor(4.0, 9.0)
+    differs = tensor((4.0, 9.0))
     bisect_report = BisectReport(
         "x/a.jpg", nodes[0], "it differs", differs, (differs,) * 4, nodes, nodes[:1], 9, 3
     )

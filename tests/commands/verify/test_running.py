@@ -88,8 +88,13 @@ def test_batches_and_a_rest(make_model):
     assert report.agree is True
     assert report.compared == 3
     assert report.tensors is None
-    boxes_left = [(image.source, image.left) for image in report.detections.pictures]
-    assert boxes_left == [("grey", 0), ("red", 1), ("two", 2)]
+    grey, red, two = report.detections.pictures
+    assert grey.source == "grey"
+    assert grey.left == 0
+    assert red.source == "red"
+    assert red.left == 1
+    assert two.source == "two"
+    assert two.left == 2
 
 
 class Overwriting(BatchDetector):
@@ -134,7 +139,10 @@ def test_a_buffer_that_is_overwritten_shows(make_model, cuda_is):
     cuda_is(Overwriting)
     report = verified(make_model(), against="cuda")
     assert not report.agree
-    assert [image.agrees for image in report.detections.pictures] == [False, False, True]
+    first, second, third = report.detections.pictures
+    assert first.agrees is False
+    assert second.agrees is False
+    assert third.agrees is True
 
 
 @pytest.fixture
@@ -148,7 +156,12 @@ def plan(make_model, tmp_path):
     }
     model = cut(infer_shapes(onnx.load(paths["whole"])), "scores")
     paths["neither"].write_bytes(model.SerializeToString())
-    return lambda names, **values: plan_of(*(paths[name] for name in names.split()), **values)
+
+    def run(names, **values):
+        models = [paths[name] for name in names.split()]
+        return plan_of(*models, **values)
+
+    return run
 
 
 def devices(plan):
@@ -172,11 +185,14 @@ def devices(plan):
 )
 def test_sides(plan, models, values, right, tolerance):
     planned = plan(models, **values)
-    first, second = (f"{side.device} {side.selection} {side.precision}" for side in planned.reports)
-    assert first == f"{values.get('device', 'cpu')} detcli float32"
-    assert second == right
+    first, second = planned.reports
+    first_device = values.get("device", "cpu")
+    assert f"{first.device} {first.selection} {first.precision}" == f"{first_device} detcli float32"
+    assert f"{second.device} {second.selection} {second.precision}" == right
     assert planned.rules.tolerance == tolerance
-    assert [side.options.half for side in planned.sides] == [False, "half" in values]
+    first_side, second_side = planned.sides
+    assert first_side.options.half is False
+    assert second_side.options.half == ("half" in values)
     by_graph = "graph" in right
     assert planned.compares_heads != by_graph
     max_det = 16 if by_graph else 300  # what the graph keeps

@@ -66,17 +66,13 @@ def test_a_selection_that_mistakes_classes_for_queries_is_found(write_query_mode
 @pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])
 def test_a_planted_change_is_found(write_query_model, tails):
     def change(model):
-        [weights] = [
-            initializer for initializer in model.graph.initializer if initializer.name == "weights"
-        ]
+        [weights] = [tensor for tensor in model.graph.initializer if tensor.name == "weights"]
         values = onnx.numpy_helper.to_array(weights).copy()
         values[0, 0] += 3
         weights.CopyFrom(onnx.numpy_helper.from_array(values, "weights"))
 
-    left, right = (
-        write_query_model("left.onnx", tails[0]),
-        write_query_model("right.onnx", tails[1], change=change),
-    )
+    left = write_query_model("left.onnx", tails[0])
+    right = write_query_model("right.onnx", tails[1], change=change)
     report = verified(left, right, tensors=True, bisect=True)
     assert not report.agree
     assert report.bisect.node.operator == "MatMul"

@@ -78,6 +78,10 @@ GREY = Image.whole(image())
 RED = Image.whole(image(("red", 1, 1)))
 
 
+def report_names(outputs):
+    return [report.name for report in outputs.reports]
+
+
 def compared(left, right, *, whole_network=False, limit=0.001):
     left_probe = probe(left, at_head=not whole_network)
     right_probe = probe(right, at_head=not whole_network)
@@ -107,7 +111,7 @@ def test_heads(make_model, tail, parts):
     outputs = compared(make_model(), make_model("b.onnx", tail=tail))
     assert "first_index" not in outputs.right.index.producers
     outputs.add(RED, "red")
-    assert [report.name for report in outputs.reports] == parts
+    assert report_names(outputs) == parts
     scores = outputs.reports[0]
     assert scores.max_absolute == 0
     assert scores.agrees is True
@@ -137,7 +141,8 @@ def test_the_worst_image_is_kept(make_model, tmp_path):
 def with_outputs(path, *names):
     model = onnx.load(path)
     del model.graph.output[:]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    for name in names:
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -149,10 +154,10 @@ def test_other_outputs_are_paired_by_name_else_by_order(make_model):
     with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
         outputs = compared(first, second, whole_network=True)
     outputs.add(RED, "red")
-    assert [report.name for report in outputs.reports] == ["cells", "scores"]
+    assert report_names(outputs) == ["cells", "scores"]
     outputs = compared(second, third, whole_network=True)
     outputs.add(RED, "red")
-    assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
+    assert report_names(outputs) == ["scores and low", "cells and high"]
     with pytest.raises(ModelError, match="cannot be paired"):
         compared(first, third, whole_network=True)
 

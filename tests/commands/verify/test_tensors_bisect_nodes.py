@@ -73,7 +73,9 @@ IF = """<float one = {1.0}, bool yes = {1}, float factor = {2.0}> {
     ],
 )  # fmt: skip
 def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs):
-    bisection = bisected(parsed(left), parsed(left.replace(*change)), size=(8, 8), limit=0.0001)
+    old, new = change
+    right = left.replace(old, new)
+    bisection = bisected(parsed(left), parsed(right), size=(8, 8), limit=0.0001)
     assert bisection.node.name == node
     assert finding == bisection.finding
     assert [tensor.name for tensor in bisection.inputs] == inputs.split()
@@ -81,9 +83,8 @@ def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs
 
 def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
     """One percent in each weight is one percent in the output, more than rounding."""
-    left, right = (
-        parsed("<float[3, 3, 1, 1] w> { [conv] y = Conv (images, w) }") for _ in range(2)
-    )
+    left = parsed("<float[3, 3, 1, 1] w> { [conv] y = Conv (images, w) }")
+    right = parsed("<float[3, 3, 1, 1] w> { [conv] y = Conv (images, w) }")
     kernel = np.array([100.0] + [1.0] * 8, np.float32).reshape(3, 3, 1, 1)
     for model, factor in ((left, 1), (right, np.float32(1.08))):
         kernel[2] *= factor
@@ -100,15 +101,25 @@ def test_an_output_that_is_a_constant(bisected):
     assert not bisection.output.agrees
 
 
+def prefix_tensors(model, prefix):
+    """Rename what the nodes of a graph make, but for the head."""
+    new_names = {}
+    for node in model.graph.node:
+        for name in node.output:
+            if name != "head":
+                new_names[name] = prefix + name
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                names[index] = new_names.get(name, name)
+
+
 def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
     """Next to 64 pixels they are within the tolerance: the head is compared in its parts."""
     left = build()
     right = build()
-    for model, prefix in ((left, "a"), (right, "b")):
-        names = {name for node in model.graph.node for name in node.output} - {"head"}
-        for node in model.graph.node:
-            node.input[:] = [prefix + name if name in names else name for name in node.input]
-            node.output[:] = [prefix + name if name in names else name for name in node.output]
+    prefix_tensors(left, "a")
+    prefix_tensors(right, "b")
     maker(right, "bscores").input[0] = "faded"
     right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))  # type: ignore[arg-type]
     right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
