@@ -46,7 +46,7 @@ def dealt_review(images, tmp_path_factory):
     from detcli.cli.app import app
 
     folder = tmp_path_factory.mktemp("dealt")
-    words = ["promise", "deal", str(images.folder / "boxes.jsonl"), *DEAL[1:]]
+    words = ["promise", "deal", str(images.folder / "boxes.jsonl")] + DEAL[1:]
     words += ["-o", str(folder / "review"), "--images", str(images.folder), "--repeat", "5%"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr

@@ -6,9 +6,11 @@ import re
 import shutil
 
 import cv2
+import number_video
 import numpy as np
 import pytest
-from json_lines import lines
+from folders import names_in
+from json_lines import column_of, lines, record_by_source, records_with
 from reviews import DEAL, answer, dealt, deck_of, label, looked_at, write_labels
 from saved_records import box, record
 
@@ -27,7 +29,9 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     promise.check(code=3, says="nothing is promised before the round ends")
     labels = answer(promise.review, card.animals)
     checked = promise.check(labels)
-    first_line, *_, last_line = checked.stdout.splitlines()
+    checked_lines = checked.stdout.splitlines()
+    first_line = checked_lines[0]
+    last_line = checked_lines[-1]
     assert float(first_line.removeprefix("--conf ").partition(":")[0]) == promise.promise()["t"]
     assert "of animal images are lost" in first_line
     assert "95% sure" in first_line
@@ -40,11 +44,12 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     promise("split", "review", "-o", "lists", "--how", "list", says="for eyes")
     eyes = (card.folder / "lists/eyes.txt").read_text().splitlines()
     no_eyes = (card.folder / "lists/no-eyes.txt").read_text().splitlines()
-    assert sorted(eyes + no_eyes) == sorted(fields["source"] for fields in card.records)
+    assert sorted(eyes + no_eyes) == sorted(column_of(card.records, "source"))
     seen_below = {name for name in looked_at(promise.review, 1) if card.animals[name]}
     for fields in card.records:
-        score = max((detection["score"] for detection in fields.get("detections", [])), default=0)
-        needs_eyes = "error" in fields or score >= threshold or fields["source"] in seen_below
+        scores = column_of(fields.get("detections", []), "score")
+        is_above = max(scores, default=0) >= threshold
+        needs_eyes = "error" in fields or is_above or fields["source"] in seen_below
         assert (fields["source"] in eyes) == needs_eyes
     lost = sum(card.animals[name] for name in no_eyes)
     assert lost <= 0.1 * sum(card.animals.values())
@@ -60,7 +65,8 @@ def test_split_links_and_is_taken_back(promise, card, review):
     promise("split", "review", "-o", "sorted", "--records", "boxes.jsonl")
     linked = list((card.folder / "sorted").rglob("*.jpg"))
     assert len(linked) == 1000
-    assert all(path.stat().st_nlink > 1 for path in linked)
+    for path in linked:
+        assert path.stat().st_nlink > 1
     completed = promise.invoke("sort", "-o", "sorted", "--undo", cwd=card.folder)
     assert completed.returncode == 0
     assert list((card.folder / "sorted").iterdir()) == []
@@ -69,19 +75,19 @@ def test_split_links_and_is_taken_back(promise, card, review):
 @pytest.mark.usefixtures("linked_images")
 def test_split_says_what_it_does_not_find(promise, card, review):
     promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
-    words = ("split", "review", "-o", "sorted", "--records", "boxes.jsonl")
-    promise(*words, code=3, says="20 images not put into")
+    words = ["split", "review", "-o", "sorted", "--records", "boxes.jsonl"]
+    promise(words, code=3, says="20 images not put into")
 
 
 @pytest.mark.usefixtures("linked_images")
 def test_split_says_which_names_no_list_can_hold(promise, card):
-    failed = next(fields for fields in card.records if "error" in fields)
+    failed = records_with(card.records, "error")[0]
     failed["source"] = "-:1"  # an image of standard input, which is gone
     card.write()
     promise.deal()
     promise.check(answer(promise.review, card.animals))
-    words = ("split", "review", "-o", "lists", "--how", "list")
-    stderr = promise(*words, code=3, says="1 image not put into").stderr
+    words = ["split", "review", "-o", "lists", "--how", "list"]
+    stderr = promise(words, code=3, says="1 image not put into").stderr
     assert "-:1: no list can hold this name" in stderr
     assert "leave out --how list" in stderr
 
@@ -93,10 +99,10 @@ def test_split_needs_a_promise(promise, review):
 
 def test_split_refuses_a_promise_that_its_labels_do_not_lead_to(promise, card, review):
     promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
-    words = ("split", "review", "-o", "lists", "--how", "list", "--records", "boxes.jsonl")
+    words = ["split", "review", "-o", "lists", "--how", "list", "--records", "boxes.jsonl"]
     edited = promise.promise() | {"t": 0.9}
     (review / "promise.json").write_text(json.dumps(edited))
-    promise(*words, code=2, says="does not follow from the labels, the deck and the records")
+    promise(words, code=2, says="does not follow from the labels, the deck and the records")
     assert not (card.folder / "lists").exists()
 
 
@@ -109,14 +115,14 @@ def test_an_incomplete_check_takes_an_earlier_promise_away(promise, card, review
 
 def test_records_without_the_failed_inputs_are_other_records(promise, card, review):
     promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
-    card.records = [fields for fields in card.records if "error" not in fields]
+    card.records = records_with(card.records, "detections")
     card.write("fewer.jsonl")
     promise.check("--records", "fewer.jsonl", code=2, says="has changed since the deal")
 
 
 def test_answers_to_what_was_not_dealt_are_counted(promise, card, review):
     labels = lines(answer(review, card.animals).read_text())
-    write_labels(card.folder / "more.jsonl", [*labels, label("strange.jpg", 1)])
+    write_labels(card.folder / "more.jsonl", labels + [label("strange.jpg", 1)])
     says = "the labels answer 1 image that this review did not deal, such as strange.jpg"
     promise.check("more.jsonl", "--records", "boxes.jsonl", says=says)
 
@@ -129,9 +135,14 @@ def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
     assert (card.folder / "empty/index.html").is_file()
 
 
+def copies_by_source(review):
+    """The copies of images that a review shows of each unit."""
+    return record_by_source(lines((review / "images.jsonl").read_text()))
+
+
 @pytest.mark.usefixtures("linked_images")
 def test_a_repeat_that_marks_drop_is_no_score_and_no_box(promise, card):
-    name = next(name for name in card.animals if "site1" in name)
+    name = "card/site1/00004.jpg"
     stone = box(0.99, name="animal") | {"repeated": 1}
     for fields in card.records:
         if fields["source"] == name:
@@ -139,8 +150,7 @@ def test_a_repeat_that_marks_drop_is_no_score_and_no_box(promise, card):
     card.write()
     promise.deal()
     assert name not in deck_of(promise.review)["known"]  # 20 others have better scores
-    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
-    (image,) = copies[name]["images"]
+    (image,) = copies_by_source(promise.review)[name]["images"]
     assert len(image["boxes"]) == 1
 
 
@@ -161,19 +171,19 @@ def test_the_folder_says_what_was_dealt(review, card):
     assert len(dealt(review)) == sum(deck["plan"])
     copies = lines((review / "images.jsonl").read_text())
     assert len(copies) == len(looked_at(review, 3))
-    assert {path.name for path in review.iterdir()} >= {"index.html", "images", "deck.json"}
+    assert set(names_in(review)) >= {"index.html", "images", "deck.json"}
     for copy in copies:
         for image in copy["images"]:
             assert (review / image["file"]).is_file()
             for left, top, right, bottom in image["boxes"]:
                 assert 0 <= left < right <= 1
                 assert 0 <= top < bottom <= 1
-    assert set(card.animals) >= {copy["source"] for copy in copies}
+    assert set(card.animals) >= set(column_of(copies, "source"))
 
 
 @pytest.mark.usefixtures("removable_images")
 def test_images_are_small_copies_without_metadata(promise, card):
-    name = next(name for name in card.animals if "site1" in name)
+    name = "card/site1/00004.jpg"
     large = np.full((2000, 3000, 3), 90, np.uint8)
     for fields in card.records:
         if fields["source"] == name:
@@ -183,8 +193,7 @@ def test_images_are_small_copies_without_metadata(promise, card):
     (card.folder / name).unlink()
     cv2.imwrite(str(card.folder / name), large)
     promise.deal()
-    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
-    (image,) = copies[name]["images"]
+    (image,) = copies_by_source(promise.review)[name]["images"]
     assert cv2.imread(str(promise.review / image["file"])).shape == (853, 1280, 3)
     assert image["boxes"] == [[0.0, 0.0, 0.5, 0.25]]
 
@@ -210,7 +219,7 @@ def test_the_order_of_labels_undo_and_who_answers_change_nothing(promise, card, 
         detour += [mistaken_label | {"at": "2026-11-27T00:00:00Z"}]
         detour += [mistaken_label | {"animal": "undo", "at": "2026-11-27T00:00:01Z"}]
     (review / "labels.jsonl").unlink()
-    write_labels(review / "labels-anna.jsonl", [*detour, *labels])
+    write_labels(review / "labels-anna.jsonl", detour + labels)
     promise.check("--records", "boxes.jsonl")
     assert promise.promise() == expected
 
@@ -303,7 +312,7 @@ def test_a_promise_that_later_answers_refute_is_withdrawn(promise, card, review)
     assert "withdrawn" in process.stdout
     assert promise.promise()["t"] is None
     stored = json.loads((card.folder / "before.json").read_text())
-    forged = stored | {"animals_below": sorted({*stored["animals_below"], *later})}
+    forged = stored | {"animals_below": sorted(set(stored["animals_below"]) | set(later))}
     (card.folder / "forged.json").write_text(json.dumps(forged))
     promise("verify", "forged.json", "boxes.jsonl", code=6, says="does not hold")
 
@@ -342,16 +351,18 @@ def test_without_any_animal_the_number_of_images_is_bounded(promise, card, revie
     assert "of 1,000 images have one, 95% sure" in stderr
 
 
-def test_too_few_animals_leave_no_share(promise, card, review):
+def looked_at_above(review):
+    """The names of the units above the threshold that the first round looks at."""
     below = set(dealt(review))
-    above = [name for name in looked_at(review, 1) if name not in below]
+    return [name for name in looked_at(review, 1) if name not in below]
+
+
+def test_too_few_animals_leave_no_share(promise, card, review):
+    above = looked_at_above(review)
     few = dict.fromkeys(card.animals, False) | dict.fromkeys(above[:5], True)
-    promise.check(
-        answer(review, few),
-        *("--records", "boxes.jsonl"),
-        code=6,
-        says="5 animals in all: one lost is 20%, more than ",
-    )
+    labels = answer(review, few)
+    says = "5 animals in all: one lost is 20%, more than "
+    promise.check(labels, "--records", "boxes.jsonl", code=6, says=says)
 
 
 @pytest.mark.usefixtures("linked_images")
@@ -362,7 +373,8 @@ def test_all_below_looked_at_needs_no_bound(promise, card):
     stdout = promise.check("--correct").stdout
     assert "100% sure" not in stdout
     promise.check()
-    row = next(row for row in promise.promise()["rows"] if row["t"] == promise.promise()["t"])
+    stored = promise.promise()
+    (row,) = [row for row in stored["rows"] if row["t"] == stored["t"]]
     assert row["M"] == row["m"]
     assert row["A_up"] == row["k"]
     shortened = {"shortened": dealt(promise.review)[:1]}
@@ -395,16 +407,14 @@ def test_without_any_image_nothing_is_dealt(promise, card):
 def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, review):
     labels = answer(review, card.animals)
     promise.check(labels, "--records", "boxes.jsonl")
-    below = set(dealt(review))
-    names = [name for name in looked_at(review, 1) if name not in below]
+    names = looked_at_above(review)
     (card.folder / names[0]).unlink()
     cv2.imwrite(str(card.folder / names[0]), np.full((40, 400, 3), 9, np.uint8))
-    words = ["deal", *DEAL[:-2], "--seed", "8", "-o", "again", "--keep-labels", "review"]
+    words = ["deal"] + DEAL[:-2] + ["--seed", "8", "-o", "again", "--keep-labels", "review"]
     says = f"{len(names) - 1} images already answered in review: the page does not ask about them"
-    promise(*words, says=says)
-    sources_of_labels = {
-        fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())
-    }
+    promise(words, says=says)
+    labels_again = lines((card.folder / "again/labels.jsonl").read_text())
+    sources_of_labels = set(column_of(labels_again, "source"))
     assert sources_of_labels == set(names[1:])
     assert not sources_of_labels & set(dealt(card.folder / "again"))
 
@@ -412,13 +422,13 @@ def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, rev
 @pytest.mark.usefixtures("linked_images")
 def test_labels_of_another_class_or_unit_are_not_kept(promise, review):
     deck = deck_of(review)
-    words = ("--keep-labels", "review")
+    words = ["deal"] + DEAL + ["-o", "again", "--keep-labels", "review"]
     for change, says in (
         ({"classes": ["fox"]}, "looked for fox"),
         ({"unit": "folder"}, "units of"),
     ):
         (review / "deck.json").write_text(json.dumps(deck | change))
-        promise("deal", *DEAL, "-o", "again", *words, code=2, says=says)
+        promise(words, code=2, says=says)
 
 
 @pytest.mark.usefixtures("linked_images")
@@ -429,7 +439,7 @@ def test_each_class_has_a_review_of_its_own(promise, card):
             fields["detections"] = [box(fields["detections"][0]["score"], name=name)]
     card.write()
     words = ["--classes", "deer,fox", "--lost", "20%", "--expect", "15%", "--misses", "2", "--each"]
-    promise("deal", "boxes.jsonl", *words, "-o", "review", "--seed", "7")
+    promise("deal", "boxes.jsonl", words, "-o", "review", "--seed", "7")
     for name, number in (("deer", 0), ("fox", 1)):
         deck = deck_of(promise.review / name)
         assert deck["classes"] == [name]
@@ -449,13 +459,13 @@ def test_each_class_has_a_review_of_its_own(promise, card):
 
 
 def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
-    stderr = promise("deal", *DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
+    stderr = promise("deal", DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
     assert "not worth it: a loss of 1% takes" in stderr
     assert "--lost 2% takes" in stderr
     assert "--expect is 5% where it is not given" in stderr
     assert "--expect 30% takes looks at all of" in stderr
     assert "bursts of 3 images (--unit burst:60s) take" in stderr
-    stderr = promise("deal", *DEAL[:3], "--lost", "10%", "-o", "review", code=6).stderr
+    stderr = promise("deal", DEAL[:3], "--lost", "10%", "-o", "review", code=6).stderr
     assert re.search(r"--expect 30% takes about [\d,]+ looks of [345]\d\d below", stderr)
     stderr = promise.deal("--misses", "30", code=6, says="not worth it").stderr
     assert "--expect" not in stderr
@@ -467,7 +477,7 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
     """A burst of three in each folder, and a video of thirty frames."""
     records = []
     animals = {}
-    (some_image, *_) = card.animals
+    some_image = next(iter(card.animals))
     for number in range(600):
         site, position = divmod(number, 3)
         boxes = []
@@ -481,9 +491,7 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
         path.parent.mkdir(exist_ok=True)
         os.link(card.folder / some_image, path)
         animals[f"b{site}/{site * 3}.jpg"] = site % 4 == 0
-    writer = cv2.VideoWriter(
-        str(card.folder / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10, (400, 40)
-    )
+    writer = number_video.open_writer(card.folder / "clip.avi", (400, 40), code="MJPG")
     for frame in range(30):
         writer.write(np.full((40, 400, 3), 8 * frame, np.uint8))
         frame_record = record("clip.avi", box(frame / 40 + 0.01, name="animal"), frame=frame)
@@ -494,7 +502,7 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
     card.write()
     says = f"of 1 burst, only {MAX_IMAGES} images are shown"
     promise.deal("--unit", "burst:5s", "--misses", "1", says=says)
-    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
+    copies = copies_by_source(promise.review)
     assert set(copies) <= set(animals)
     assert len(copies["b0/0.jpg"]["images"]) == 3
     assert len(copies["clip.avi"]["images"]) == MAX_IMAGES
@@ -521,16 +529,16 @@ def test_results_of_megadetector_are_records(promise, card):
         entry = {"file": fields["source"], "width": 400, "height": 40, "failure": "torn"}
         if "detections" in fields:
             del entry["failure"]
-            entry["detections"] = [
-                {"category": "1", "conf": detection["score"], "bbox": [0.0, 0.0, 0.1, 1.0]}
-                for detection in fields["detections"]
-            ]
+            entry["detections"] = []
+            for score in column_of(fields["detections"], "score"):
+                detection = {"category": "1", "conf": score, "bbox": [0.0, 0.0, 0.1, 1.0]}
+                entry["detections"].append(detection)
         else:
             entry["detections"] = None
         images.append(entry)
     content = {"info": {"detector": "md"}, "detection_categories": {"1": "animal"}}
     (card.folder / "md.json").write_text(json.dumps(content | {"images": images}))
-    promise("deal", "md.json", *DEAL[1:], "-o", "review")
+    promise("deal", "md.json", DEAL[1:], "-o", "review")
     promise.check(answer(promise.review, card.animals), says="need no eyes")
     promise("verify", "review/promise.json", "md.json", says="it holds")
 

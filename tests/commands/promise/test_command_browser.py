@@ -1,9 +1,9 @@
 """A review from the deal to the promise, answered with keys in a browser."""
 
-import json
 import time
 
 import pytest
+from json_lines import column_of, lines
 from reviews import Card, deck_of, label, looked_at, write_labels
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def promise(invoke, animals, tmp_path):
     assert animals
 
     def run(*words):
-        completed = invoke("promise", *words, cwd=tmp_path)
+        completed = invoke("promise", words, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
@@ -78,7 +78,7 @@ def saved(browser, folder, name):
 
 
 def test_a_review_is_answered_with_keys_and_checked(browser, promise, animals, tmp_path):
-    promise(*DEAL.split(), "--repeat", "10%", "--seed", "3")
+    promise(DEAL.split(), "--repeat", "10%", "--seed", "3")
     browser.open(tmp_path / "review", "?who=anna")
     sources = answer_all(browser, animals)
     names = looked_at(tmp_path / "review", 1)
@@ -98,12 +98,17 @@ def test_a_review_is_answered_with_keys_and_checked(browser, promise, animals, t
 
 
 def test_what_is_disputed_is_decided_on_a_page_of_its_own(browser, promise, animals, tmp_path):
-    promise(*DEAL.split(), "--repeat", "0", "--seed", "3")
+    promise(DEAL.split(), "--repeat", "0", "--seed", "3")
     review = tmp_path / "review"
     names = looked_at(review, 1)
-    write_labels(tmp_path / "anna.jsonl", [label(name, int(animals[name])) for name in names])
-    other = [label(name, 1 - int(animals[name]), who="ben") for name in names[:2]]
-    write_labels(tmp_path / "ben.jsonl", other)
+    labels_of_anna = []
+    for name in names:
+        labels_of_anna.append(label(name, int(animals[name])))
+    write_labels(tmp_path / "anna.jsonl", labels_of_anna)
+    labels_of_ben = []
+    for name in names[:2]:
+        labels_of_ben.append(label(name, 1 - int(animals[name]), who="ben"))
+    write_labels(tmp_path / "ben.jsonl", labels_of_ben)
     printed = promise("check", "review", "anna.jsonl", "ben.jsonl")
     assert "2 answered differently: decide them in review/disputed/index.html" in printed
     browser.open(review / "disputed", "?who=cleo")
@@ -112,5 +117,5 @@ def test_what_is_disputed_is_decided_on_a_page_of_its_own(browser, promise, anim
         browser.wait("return [...document.images].every((image) => image.naturalWidth > 0)")
         browser.press("fj"[not animals[source]])
     path = saved(browser, tmp_path, "labels-cleo.jsonl")
-    assert {json.loads(line)["pass"] for line in path.read_text().splitlines()} == {3}
+    assert set(column_of(lines(path.read_text()), "pass")) == {3}
     assert "differently: decide" not in promise("check", "review/disputed", path)

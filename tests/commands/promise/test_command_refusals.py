@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 from reviews import DEAL, answer, deck_of, write_labels
 from saved_records import box, error, record
 
@@ -24,11 +24,11 @@ def test_changed_records_are_refused(promise, card, review):
     fields = next(fields for fields in card.records if fields.get("detections"))
     fields["detections"][0]["score"] += 0.000001
     card.write("changed.jsonl")
-    words = ("--records", "changed.jsonl")
-    promise.check(*words, code=2, says="has changed since the deal")
-    promise("split", "review", "-o", "out", *words, code=2, says="has changed since the deal")
-    verify = ("verify", "review/promise.json", "changed.jsonl")
-    promise(*verify, code=2, says="has changed since the deal")
+    says = "has changed since the deal"
+    records = ["--records", "changed.jsonl"]
+    promise.check(records, code=2, says=says)
+    promise("split", "review", "-o", "out", records, code=2, says=says)
+    promise("verify", "review/promise.json", "changed.jsonl", code=2, says=says)
 
 
 def test_records_that_are_gone_are_named(promise, review):
@@ -58,7 +58,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "says"), REFUSED)
 def test_options_that_make_no_sense_are_refused(promise, words, says):
-    promise.deal(*words, code=2, says=says)
+    promise.deal(words, code=2, says=says)
 
 
 def test_records_of_no_use_are_refused(promise, card):
@@ -69,8 +69,8 @@ def test_records_of_no_use_are_refused(promise, card):
         card.write()
         promise.deal(code=2, says=says)
 
-    refused([*records, records[0]], "is in the records twice")
-    refused([records[0] | {"model": "other"}, *records[1:]], "several models made")
+    refused(records + [records[0]], "is in the records twice")
+    refused([records[0] | {"model": "other"}] + records[1:], "several models made")
     refused([error("a.jpg")], "has no image with detections")
     refused([record("a.jpg", box(0.001))], "no box is of the class animal")
     refused([record("a.jpg", box(0.001, name="deer"))], "the records have deer; --force goes on")
@@ -80,16 +80,16 @@ def test_records_of_no_use_are_refused(promise, card):
     high_scores = [fields for fields in records if is_high(fields)]
     refused(high_scores, "run predict with --conf 0.001")
     settings = {"conf": 0.25, "max_det": 300}
-    refused([records[0] | {"settings": settings}, *records[1:]], "scores in boxes.jsonl begin at")
+    refused([records[0] | {"settings": settings}] + records[1:], "scores in boxes.jsonl begin at")
     full = record("full.jpg", box(0.5), box(0.4), box(0.3))
     few = {"settings": {"conf": 0.001, "max_det": 3}}
-    refused([full | few, *records], "as many boxes as --max-det allows")
-    promise("deal", "-", *DEAL[1:], "-o", "review", code=2, says="name a file")
+    refused([full | few] + records, "as many boxes as --max-det allows")
+    promise("deal", "-", DEAL[1:], "-o", "review", code=2, says="name a file")
     assert not promise.review.exists()
 
 
 def is_high(fields):
-    scores = [detection["score"] for detection in fields.get("detections", [])]
+    scores = column_of(fields.get("detections", []), "score")
     return not scores or min(scores) > 0.02
 
 
@@ -126,8 +126,8 @@ def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
     card.write()
     stderr = promise.deal("--below", "0.4", code=2, says="no image has a score below").stderr
     assert "raise --below" in stderr
-    words = ["deal", *DEAL[:5], "--expect", "90%", "-o", "review"]
-    stderr = promise(*words, code=2, says="no image has a score below").stderr
+    words = ["deal"] + DEAL[:5] + ["--expect", "90%", "-o", "review"]
+    stderr = promise(words, code=2, says="no image has a score below").stderr
     assert "lower --expect" in stderr
 
 

@@ -29,7 +29,7 @@ def test_undo_withdraws_the_latest_answer_of_that_reviewer_and_pass():
     ]
     assert Answers(lines[:2]).to_unit("a") is Answer.DOUBTFUL
     assert Answers(lines).to_unit("a") is Answer.DOUBTFUL
-    undone_twice = Answers([*lines, label("a", "undo", second=6), label("a", 1, second=7)])
+    undone_twice = Answers(lines + [label("a", "undo", second=6), label("a", 1, second=7)])
     assert undone_twice.to_unit("a") is Answer.ANIMAL
     assert Answers([label("a", 1), label("a", "undo", second=1)]).to_unit("a") is None
 
@@ -75,7 +75,7 @@ def test_where_reviewers_disagree_a_third_pass_decides():
     assert answers.to_unit("b") is Answer.ANIMAL
     assert answers.disagreements(["a", "b", "c"]) == ["a"]
     assert answers.reviewers == ["anna", "ben"]
-    decided = Answers([*lines, label("a", 0, who="cleo", second=7, pass_=3)])
+    decided = Answers(lines + [label("a", 0, who="cleo", second=7, pass_=3)])
     assert decided.to_unit("a") is Answer.NOTHING
     assert decided.disagreements(["a"]) == []
 
@@ -83,10 +83,10 @@ def test_where_reviewers_disagree_a_third_pass_decides():
 @pytest.mark.parametrize("agreed", [0, 1])
 def test_a_third_pass_overrides_no_answers_that_agree(agreed):
     early = [label("a", agreed), label("a", agreed, who="ben"), label("a", agreed, pass_=2)]
-    answers = Answers([*early, label("a", 1 - agreed, who="cleo", pass_=3)])
+    answers = Answers(early + [label("a", 1 - agreed, who="cleo", pass_=3)])
     assert answers.to_unit("a") is Answer.DOUBTFUL
     assert answers.disagreements(["a"]) == []  # one more look decides nothing
-    confirmed = Answers([*early, label("a", agreed, who="cleo", pass_=3)])
+    confirmed = Answers(early + [label("a", agreed, who="cleo", pass_=3)])
     assert confirmed.to_unit("a") is Answers(early).to_unit("a")
 
 

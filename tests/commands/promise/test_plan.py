@@ -68,9 +68,14 @@ def test_later_rounds_have_half_of_the_first_until_nothing_is_left():
 
 
 def test_rounds_share_the_probability_of_an_error():
-    assert [round_error(0.05, number, 3) for number in (1, 2, 3)] == [0.025, 0.0125, 0.00625]
+    assert round_error(0.05, 1, 3) == 0.025
+    assert round_error(0.05, 2, 3) == 0.0125
+    assert round_error(0.05, 3, 3) == 0.00625
     assert round_error(0.05, 1, 1) == 0.05
-    assert sum(round_error(0.05, number, 8) for number in range(1, 9)) < 0.05
+    error_of_eight_rounds = 0.0
+    for number in range(1, 9):
+        error_of_eight_rounds += round_error(0.05, number, 8)
+    assert error_of_eight_rounds < 0.05
 
 
 EXPECTATION = Expectation(units=90_000, animals_above=5000, loss=0.05, error=0.05)

@@ -177,11 +177,14 @@ def test_a_unit_is_written_as_it_is_read(text):
 MANY = [record(f"{number}.jpg", animal(number / 1000)) for number in range(1, 201)]
 
 
+def digest_with_seed_7(name):
+    return hashlib.sha256(f"7\0{name}".encode()).digest()
+
+
 def test_the_order_is_that_of_the_hashes_whatever_the_order_of_records():
     units = units_of(MANY)
     names = units.names(units.order)
-    digests = {name: hashlib.sha256(f"7\0{name}".encode()).digest() for name in names}
-    assert names == sorted(names, key=digests.__getitem__)
+    assert names == sorted(names, key=digest_with_seed_7)
     reversed_units = units_of(MANY[::-1])
     assert reversed_units.names(reversed_units.order) == names
     assert reversed_units.scores_sha256 == units.scores_sha256
@@ -190,8 +193,11 @@ def test_the_order_is_that_of_the_hashes_whatever_the_order_of_records():
 
 def test_the_hash_is_that_of_lines_with_name_and_score():
     units = units_of(MANY[:3])
-    lines = [f"{name}\0{scores_of(units)[name]!r}\n" for name in units.names(units.order)]
-    assert units.scores_sha256 == hashlib.sha256("".join(lines).encode()).hexdigest()
+    scores = scores_of(units)
+    text = ""
+    for name in units.names(units.order):
+        text += f"{name}\0{scores[name]!r}\n"
+    assert units.scores_sha256 == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_every_unit_below_is_drawn_as_often_as_the_others():
@@ -226,13 +232,20 @@ def test_a_sample_from_above_is_the_beginning_of_the_draw():
 def test_what_is_repeated_comes_in_both_halves(count, share):
     names = [f"{number}.jpg" for number in range(count)]
     looks = looks_of_round(names, 1, seed=3, repeat_share=share)
-    first_looks = [look.name for look in looks if look.pass_ == 1]
-    second_looks = [look.name for look in looks if look.pass_ == 2]
-    assert sorted(first_looks) == sorted(names)
-    assert len(second_looks) == min(round(share * count), count // 2)
-    for name in second_looks:
-        positions = [number for number, look in enumerate(looks) if look.name == name]
-        assert positions[0] < count // 2 <= positions[1]
+    first_positions = {}
+    second_positions = {}
+    for position, look in enumerate(looks):
+        if look.pass_ == 1:
+            assert look.name not in first_positions
+            first_positions[look.name] = position
+        else:
+            assert look.pass_ == 2
+            assert look.name not in second_positions
+            second_positions[look.name] = position
+    assert sorted(first_positions) == sorted(names)
+    assert len(second_positions) == min(round(share * count), count // 2)
+    for name, second_position in second_positions.items():
+        assert first_positions[name] < count // 2 <= second_position
 
 
 @pytest.mark.parametrize("kind", ["folder", "burst:60s", "meta:site"])
@@ -241,7 +254,7 @@ def test_an_image_that_is_added_to_a_unit_makes_other_records(kind):
     records = [record("north/a.jpg", animal(0.5), **fields)]
     added = record("north/b.jpg", animal(0.1), **fields)
     units = units_of(records, kind)
-    units_with_added = units_of([*records, added], kind)
+    units_with_added = units_of(records + [added], kind)
     assert scores_of(units_with_added) == scores_of(units)
     assert units_with_added.scores_sha256 != units.scores_sha256
 

@@ -81,7 +81,7 @@ def test_the_script_of_the_documentation_checks_a_promise(promise, card, review)
         {"round": -1},
         {"round": 9},
         {"round": 1.0},
-        {"plan": [*promise.promise()["plan"], -1]},
+        {"plan": promise.promise()["plan"] + [-1]},
         {"error": 0.05},
     ):
         (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
