@@ -66,11 +66,15 @@ class Graph:
 
     def maps(self, channels):
         """Maps of all scales, one after the other: [B, channels, N]."""
-        maps = [self.flat(self.convolution(channels, stride), channels) for stride in STRIDES]
+        maps = [self.flat_convolution(channels, stride) for stride in STRIDES]
         return self.concat(maps, axis=2)
 
     def flat(self, tensor, channels):
         return self("Reshape", tensor, [0, channels, -1])
+
+    def flat_convolution(self, channels, stride=8):
+        """A map of one scale with its cells in a row: [B, channels, N]."""
+        return self.flat(self.convolution(channels, stride), channels)
 
     def cut(self, tensor, start, stop, axis):
         return self("Slice", tensor, [start], [stop], [axis])
@@ -92,6 +96,11 @@ class Graph:
 
     def perceptron(self, tensor, outside):
         return self.linear(self("Relu", self.linear(tensor, 8, 8)), 8, outside)
+
+    def non_max_suppression(self, boxes, scores, *, count=20, iou=0.6, conf=0.3, **attributes):
+        """Image, class and box [K, 3] of the detections that are left, `count` of each class."""
+        limits = [np.array([count]), np.array([iou], np.float32), np.array([conf], np.float32)]
+        return self("NonMaxSuppression", boxes, scores, *limits, **attributes)
 
     def swapped(self, tensor):
         return self("Transpose", tensor, perm=[0, 2, 1])

@@ -51,8 +51,7 @@ def suppressed(graph, classes, *, yx=False, centres=False):
     if yx:
         boxes = graph("Gather", boxes, [1, 0, 3, 2], axis=2)
     final = scores(graph, classes)
-    limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
-    triples = graph("NonMaxSuppression", boxes, final, *limits, center_point_box=int(centres))
+    triples = graph.non_max_suppression(boxes, final, center_point_box=int(centres))
     image, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
     chosen_boxes = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
     pairs = graph.concat([graph("Unsqueeze", p, [1]) for p in (label, anchor)], axis=1)
@@ -129,8 +128,7 @@ def of_zoo(graph, classes, *, y_first=False, scores_apart=False, with_objectness
     if with_objectness:
         products = graph("Mul", graph.cut(head, 4, 5, 2), products)
     final = graph.swapped(graph("Sqrt", products))
-    limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
-    triples = graph("NonMaxSuppression", rows_first, final, *limits)
+    triples = graph.non_max_suppression(rows_first, final)
     triples = graph("Mul", triples, np.array([1]))
     numbers = [graph("Slice", triples, [column], [column + 1], [1]) for column in range(2)]
     image, label = (graph("Cast", number, to=TensorProto.FLOAT) for number in numbers)

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from anchor_graphs import distances, plugin, scores
 from graph_builder import HEIGHT, WIDTH, Graph, corners, sigmoid, softmax
+from graph_edits import insert_nodes, node_of
 from head_checks import (
     ALL,
     IMAGE,
@@ -48,17 +49,17 @@ def behind(model, steps, dtype, dims):
     """A model whose image passes further nodes first: operator, constants, attributes of each."""
     nodes = []
     name = "raw"
-    for number, (operator, *constants) in enumerate(steps):
+    for number, step in enumerate(steps):
+        operator = step[0]
+        constants = list(step[1:])
         attributes = constants.pop() if isinstance(constants[-1], dict) else {}
         output = "images" if number == len(steps) - 1 else f"step{number}"
-        nodes.append(helper.make_node(operator, [name, *constants], [output], **attributes))
+        nodes.append(helper.make_node(operator, [name] + constants, [output], **attributes))
         name = output
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     changed.graph.initializer.append(helper.make_tensor("axes", TensorProto.INT64, [1], [0]))
-    rest = [onnx.NodeProto.FromString(node.SerializeToString()) for node in changed.graph.node]
-    del changed.graph.node[:]
-    changed.graph.node.extend([*nodes, *rest])
+    insert_nodes(changed.graph, 0, nodes)
     changed.graph.input[0].CopyFrom(helper.make_tensor_value_info("raw", dtype, dims))
     return changed
 
@@ -121,17 +122,18 @@ def test_tensorrts_plugin_is_cut_off(classes):
     """No other runtime has it: what it selects from is what the same graph without it gives."""
     graph = Graph()
     model = graph.model(list(plugin(graph, classes).values()))
-    node = next(node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
+    node = node_of(model.graph, "EfficientNMS_TRT")
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     bare.graph.node.remove(node)
     del bare.graph.output[:]
-    bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
-    boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
+    for name in node.input:
+        bare.graph.output.add(name=name)
+    boxes, final = outputs(bare, images=IMAGE)
     detections, contract = found_in(file_of(model), images=IMAGE)
     assert contract.class_count == classes
     assert contract.nms == 0.45
-    assert_same(detections, expected_of_all(corners(boxes), final))
+    assert_same(detections, expected_of_all(corners(boxes[0]), final[0]))
 
 
 def test_a_plugin_that_leaves_out_a_class_is_refused():
@@ -149,16 +151,15 @@ def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
     ids = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [0]) for part in (boxes, ids, score)]
     model = behind(graph.model(parts), [CAST, MIX], TensorProto.UINT8, [1, HEIGHT, WIDTH, 3])
-    yx, classes, final = (
-        part[0] for part in outputs(model, raw=LEVELS.transpose(0, 2, 3, 1).astype(np.uint8))
-    )
-    (xyxy, *rest), contract = found_in(file_of(model), raw=LEVELS)
+    pixels = LEVELS.transpose(0, 2, 3, 1).astype(np.uint8)
+    yxyx, class_numbers, final = outputs(model, raw=pixels)
+    (xyxy, confidences, class_ids), contract = found_in(file_of(model), raw=LEVELS)
     assert contract.family == "TensorFlow"
     assert contract.box_fractions is True
     assert contract.preprocessing.resize is Resize.STRETCH  # since its size is fixed
     assert len(xyxy) > 3
-    theirs = (yx[:, [1, 0, 3, 2]] * SIZES, final, classes.astype(int))
-    assert_same((xyxy * SIZES, *rest), theirs)
+    theirs = (yxyx[0][:, [1, 0, 3, 2]] * SIZES, final[0], class_numbers[0].astype(int))
+    assert_same((xyxy * SIZES, confidences, class_ids), theirs)
 
 
 def test_torchvision_takes_one_image_of_shares_of_one():
@@ -248,7 +249,7 @@ def test_a_yolo_with_the_outputs_of_tensorflows_is_refused():
 def test_an_objectness_and_scores_without_a_sigmoid_get_one_before_they_are_multiplied():
     graph = Graph()
     parts = [distances(graph, centres=False), graph.maps(1), graph.maps(3)]
-    head = graph.swapped(graph("Concat", *parts, axis=1))
+    head = graph.swapped(graph.concat(parts, axis=1))
     model = graph.model([graph.cut(head, 0, 4, 2), graph.cut(head, 4, 8, 2)])
     boxes, logits = outputs(model, images=IMAGE)
     detections, contract = found_in(file_of(model), images=IMAGE)

@@ -6,8 +6,9 @@ import onnxruntime as ort
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph
+from graph_edits import add_constants, rename_tensor
 from head_checks import IMAGE, file_of
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, helper
 
 from detcli.model.file import ModelFile
 from detcli.model.prepared import prepare
@@ -116,12 +117,9 @@ def coarse(make_model):
     path = make_model()
     model = ModelProto.FromString(path.read_bytes())
     (output,) = model.graph.output
-    for node in model.graph.node:
-        node.output[:] = ["joined" if name == output.name else name for name in node.output]
-    constants = (np.array(2.5, np.float32), "coarse_step"), (np.array(0, np.uint8), "coarse_zero")
-    model.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for value, name in constants
-    )
+    rename_tensor(model.graph.node, output.name, "joined")
+    constants = {"coarse_step": np.float32(2.5), "coarse_zero": np.uint8(0)}
+    add_constants(model.graph, constants)
     quantise = helper.make_node(
         "QuantizeLinear", ["joined", "coarse_step", "coarse_zero"], ["integers"]
     )
@@ -136,9 +134,8 @@ def coarse(make_model):
 def test_a_run_finds_what_the_file_as_it_was_finds(coarse, detcli, make_image):
     model, plain = coarse
     image = make_image("a.png", ("red", 2, 3), ("blue", 5, 5))
-    words = ("--conf", 0.6, "--format", "csv")
-    mended = detcli("predict", image, "-m", model, *words)
-    before = detcli("predict", image, "-m", plain, *words)
+    mended = detcli("predict", image, "-m", model, "--conf", 0.6, "--format", "csv")
+    before = detcli("predict", image, "-m", plain, "--conf", 0.6, "--format", "csv")
     assert mended.stdout.replace("coarse", "colours") == before.stdout
     assert mended.stdout.count("\n") == 3
     assert "warning: coarse: its scores end in a QuantizeLinear with steps of 2.5" in mended.stderr
@@ -175,14 +172,18 @@ def moved_between(graph, name, steps=(2.5, 2.5)):
     final = scores(graph, CLASSES)  # first, as in `build`: weights are drawn in this order
     boxes = distances(graph, centres=True)
     if name == "Concat":
-        quantised = [_quantised(graph, part, sizes[0], zero, {}) for part in (boxes, final)]
-        integers = graph("Concat", *quantised, axis=1)
+        quantised_boxes = _quantised(graph, boxes, sizes[0], zero, {})
+        quantised_scores = _quantised(graph, final, sizes[0], zero, {})
+        integers = graph("Concat", quantised_boxes, quantised_scores, axis=1)
     else:
         joined = graph("Concat", boxes, final, axis=1)
         integers = _quantised(graph, joined, sizes[0], zero, {})
-        extra_inputs = {"Reshape": [np.array([1, 4 + CLASSES, -1])]}.get(name, [])
-        attributes = {"perm": [0, 2, 1]} if name == "Transpose" else {}
-        integers = graph(name, integers, *extra_inputs, **attributes)
+        if name == "Reshape":
+            integers = graph("Reshape", integers, np.array([1, 4 + CLASSES, -1]))
+        elif name == "Transpose":
+            integers = graph.swapped(integers)
+        else:
+            integers = graph(name, integers)
     return graph.model([graph("DequantizeLinear", integers, sizes[1], zero)])
 
 

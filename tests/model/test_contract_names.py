@@ -130,7 +130,9 @@ def test_coco_has_eighty_different_names():
     assert COCO[5] == "bus"
     assert COCO[9] == "traffic light"
     assert COCO[79] == "toothbrush"
-    assert all(name == name.strip() and name for name in COCO)
+    for name in COCO:
+        assert name
+        assert name == name.strip()
 
 
 def test_the_longest_names_are_read():

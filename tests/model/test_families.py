@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from anchor_graphs import distances, scores
-from graph_builder import WIDTH, Graph, grid
+from graph_builder import HEIGHT, WIDTH, Graph, grid
 from head_checks import IMAGE, assert_same, outputs_of, read
 from model.test_adapt import CAST, MIX, behind, outputs
 from onnx import TensorProto
@@ -43,11 +43,9 @@ def test_a_family_whose_files_differ_has_no_rule():
     assert BY_NAME["SSD"].preprocessing_for((320, 320), (640, 640)) is None
 
 
-LIMITS = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
-
-
-def columns_of(triples, graph, *numbers):
-    return [graph("Gather", triples, np.int64(number), axis=1) for number in numbers]
+def column_of(graph, triples, number):
+    """A column of image, class and box, [K]."""
+    return graph("Gather", triples, np.int64(number), axis=1)
 
 
 def decoded(graph):
@@ -55,16 +53,22 @@ def decoded(graph):
     cells, strides = grid()
     anchors = ((cells + np.float32(0.5)) * strides)[None]
     change = graph("Mul", graph.swapped(graph.maps(4)), np.float32(0.2))
-    ty, tx, th, tw = (graph.cut(change, side, side + 1, 2) for side in range(4))
+    y_change = graph.cut(change, 0, 1, 2)
+    x_change = graph.cut(change, 1, 2, 2)
+    height_change = graph.cut(change, 2, 3, 2)
+    width_change = graph.cut(change, 3, 4, 2)
+
     half = strides[None].astype(np.float32)
-    y, x = (
-        graph("Add", graph("Mul", offset, half), anchors[..., [side]])
-        for offset, side in ((ty, 1), (tx, 0))
-    )
-    height, width = (graph("Mul", graph("Exp", size), half) for size in (th, tw))
-    low = graph("Sub", y, height), graph("Sub", x, width)
-    high = graph("Add", y, height), graph("Add", x, width)
-    return graph("Concat", *low, *high, axis=2)
+    y = graph("Add", graph("Mul", y_change, half), anchors[..., [1]])
+    x = graph("Add", graph("Mul", x_change, half), anchors[..., [0]])
+    half_height = graph("Mul", graph("Exp", height_change), half)
+    half_width = graph("Mul", graph("Exp", width_change), half)
+
+    top = graph("Sub", y, half_height)
+    left = graph("Sub", x, half_width)
+    bottom = graph("Add", y, half_height)
+    right = graph("Add", x, half_width)
+    return graph("Concat", top, left, bottom, right, axis=2)
 
 
 def efficientdet(classes, *, clipped=False):
@@ -79,21 +83,25 @@ def efficientdet(classes, *, clipped=False):
     final = graph.swapped(scores(graph, classes))
     best = graph("ReduceMax", final, axes=[2], keepdims=0)
     label = graph("ArgMax", final, axis=2, keepdims=0)
-    limits = LIMITS[0], np.array([0.5], np.float32), LIMITS[2]
-    triples = graph("NonMaxSuppression", boxes, graph("Unsqueeze", best, [1]), *limits)
-    (anchor,) = columns_of(triples, graph, 2)
-    boxes, score, label = (graph("Gather", part, anchor, axis=1) for part in (boxes, best, label))
+    triples = graph.non_max_suppression(boxes, graph("Unsqueeze", best, [1]), iou=0.5)
+    anchor = column_of(graph, triples, 2)
+    boxes = graph("Gather", boxes, anchor, axis=1)
+    score = graph("Gather", best, anchor, axis=1)
+    label = graph("Gather", label, anchor, axis=1)
     label = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
     image = graph("ConstantOfShape", graph("Shape", score))
-    sides = [graph("Gather", boxes, np.int64(side), axis=2) for side in range(4)]
-    columns = [graph("Unsqueeze", part, [2]) for part in (image, *sides, score, label)]
-    model = graph.model([graph("Concat", *columns, axis=2)])
+    columns = [image]
+    for side in range(4):
+        columns.append(graph("Gather", boxes, np.int64(side), axis=2))
+    columns += [score, label]
+    rows = graph.concat([graph("Unsqueeze", column, [2]) for column in columns], axis=2)
+    model = graph.model([rows])
     constants = {"white": 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     for name, value in constants.items():
         array = np.array(value, np.float32).reshape(-1, 1, 1)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     steps = [CAST, MIX, ("Div", "white"), ("Sub", "mean"), ("Div", "std")]
-    return behind(model, steps, TensorProto.UINT8, [1, *IMAGE.shape[2:], 3])
+    return behind(model, steps, TensorProto.UINT8, [1, HEIGHT, WIDTH, 3])
 
 
 @pytest.mark.parametrize("classes", [1, 3, 4])
@@ -123,8 +131,10 @@ def mmdetection(classes, order=("dets", "labels")):
     graph = Graph()
     boxes = graph.swapped(distances(graph, centres=False))
     final = scores(graph, classes)
-    label, anchor = columns_of(graph("NonMaxSuppression", boxes, final, *LIMITS), graph, 1, 2)
-    pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
+    triples = graph.non_max_suppression(boxes, final)
+    label = column_of(graph, triples, 1)
+    anchor = column_of(graph, triples, 2)
+    pairs = graph("Concat", graph("Unsqueeze", label, [1]), graph("Unsqueeze", anchor, [1]), axis=1)
     score = graph("Unsqueeze", graph("GatherND", graph("Squeeze", final, [0]), pairs), [0, 2])
     rows = graph("Concat", graph("Gather", boxes, anchor, axis=1), score, axis=2)
     rows = graph("Concat", rows, np.zeros((1, 1, 5), np.float32), axis=1)
@@ -159,7 +169,7 @@ def test_rows_of_mmdetection(classes, order):
 def test_masks_and_keypoints_are_named_and_boxes_can_be_had(axes, task):
     """As those of Mask R-CNN, cut out for each detection."""
     model = mmdetection(3)
-    dims = [1, 20, *axes]
+    dims = [1, 20] + axes
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(dims), "more_shape"))
     model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["more_shape"], ["more"]))
     extra_output = onnx.helper.make_tensor_value_info("more", TensorProto.FLOAT, dims)
@@ -190,25 +200,32 @@ def paddle(classes, order, *, normalised, limited):
     final = scores(graph, classes)
     compared = boxes
     if not normalised:
-        sides = graph.all("Split", boxes, np.ones(4, np.int64), outputs=4, axis=2)
-        high = [graph("Add", side, np.ones(1, np.float32)) for side in sides[2:]]
-        compared = graph("Concat", *sides[:2], *high, axis=2)
-    triples = graph("NonMaxSuppression", compared, final, *LIMITS)
-    label, anchor = (graph("Gather", triples, np.array([i]), axis=1) for i in (1, 2))
+        left, top, right, bottom = graph.all(
+            "Split", boxes, np.ones(4, np.int64), outputs=4, axis=2
+        )
+        right = graph("Add", right, np.ones(1, np.float32))
+        bottom = graph("Add", bottom, np.ones(1, np.float32))
+        compared = graph("Concat", left, top, right, bottom, axis=2)
+    triples = graph.non_max_suppression(compared, final)
+    label = graph("Gather", triples, np.array([1]), axis=1)
+    anchor = graph("Gather", triples, np.array([2]), axis=1)
     apart = graph("Sub", graph("Squeeze", label, [1]), np.array([classes]))
     some = graph("NonZero", apart)  # other than the class of no object
-    label, anchor = (graph("Gather", part, some, axis=0) for part in (label, anchor))
+    label = graph("Gather", label, some, axis=0)
+    anchor = graph("Gather", anchor, some, axis=0)
     flat_index = graph("Add", graph("Mul", label, np.array([len(grid()[0])])), anchor)
     flat = graph("Reshape", final, [-1])
     score = graph("Gather", flat, graph("Reshape", flat_index, [-1]), axis=0)
     max_counts = graph("Concat", graph("Shape", score), np.array([20]), axis=0)
     _, best = graph.all("TopK", score, graph("ReduceMin", max_counts, axes=[0]), outputs=2)
     score = graph("Gather", score, best, axis=0)
-    label, anchor = (graph("Gather", part, best, axis=1) for part in (label, anchor))
+    label = graph("Gather", label, best, axis=1)
+    anchor = graph("Gather", anchor, best, axis=1)
     chosen_boxes = graph("Gather", boxes, graph("Reshape", anchor, [-1]), axis=1)
     label = graph("Cast", label, to=TensorProto.FLOAT)
-    columns = [graph("Reshape", part, [1, -1, 1]) for part in (label, score)]
-    rows = graph("Squeeze", graph("Concat", *columns, chosen_boxes, axis=2), [0])
+    label = graph("Reshape", label, [1, -1, 1])
+    score = graph("Reshape", score, [1, -1, 1])
+    rows = graph("Squeeze", graph("Concat", label, score, chosen_boxes, axis=2), [0])
     count = graph("Cast", graph("Shape", graph("Reshape", rows, [-1, 6])), to=TensorProto.INT32)
     outputs = {"rows": rows, "count": graph.cut(count, 0, 1, 0)}
     return graph.model([outputs[role] for role in order])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_edits import names_of
 from onnx import TensorProto, helper, numpy_helper
 
 from detcli.core.errors import ModelError
@@ -56,7 +57,7 @@ def test_a_tensor_is_read_from_its_part_of_the_file(loaded):
     data = outside(tensor, offset=8, length=24, checksum="?", unknown="key")
     model, external = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
     np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), WEIGHT)
-    assert [file.name for file in external] == ["weights"]
+    assert names_of(external) == ["weights"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_external_data_is_loaded_wherever_its_tensor_is(loaded, model_with):
     tensor = tensor_of()
     data = outside(tensor)
     model, external = loaded(model_with(tensor), data)
-    assert [file.name for file in external] == ["weights"]
+    assert names_of(external) == ["weights"]
     assert data in model.SerializeToString()
     assert b"weights" not in model.SerializeToString()
     tensor = tensor_of()
@@ -128,7 +129,9 @@ FIELDS = {"dims": [2, 3], "data_type": TensorProto.FLOAT}
         (bytes(24), {"offset": "x"}, {}, DAMAGED),
         (bytes(24), {"length": "x"}, {}, DAMAGED),
         (bytes(24), {}, {"dims": [-2, 3]}, DAMAGED),
-        *((bytes(24), {}, {"data_type": n}, DAMAGED) for n in (99, TensorProto.STRING, 0)),
+        (bytes(24), {}, {"data_type": 99}, DAMAGED),
+        (bytes(24), {}, {"data_type": TensorProto.STRING}, DAMAGED),
+        (bytes(24), {}, {"data_type": 0}, DAMAGED),
     ],
 )
 def test_external_data_that_does_not_fit_is_refused(loaded, data, entries, fields, reason):
@@ -171,8 +174,14 @@ PACKED = helper.make_tensor("weight", TensorProto.INT4, [6], [1] * 6)  # a list 
 @pytest.mark.parametrize(
     ("tensor", "dims"),
     [
-        *((tensor_of(), dims) for dims in ([1 << 40], [2, 4], [5], [-6], [2, -3], [-2, -3])),
-        *((PACKED, dims) for dims in ([97], [1 << 40])),
+        (tensor_of(), [1 << 40]),
+        (tensor_of(), [2, 4]),
+        (tensor_of(), [5]),
+        (tensor_of(), [-6]),
+        (tensor_of(), [2, -3]),
+        (tensor_of(), [-2, -3]),
+        (PACKED, [97]),
+        (PACKED, [1 << 40]),
     ],
 )
 def test_a_wrong_number_of_entries_is_damage(loaded, tensor, dims, model_with):
@@ -272,9 +281,9 @@ def test_a_description_beside_a_model_may_be_such_a_pointer(detcli, make_model, 
 
 
 def test_a_file_of_names_may_be_such_a_pointer(detcli, make_model, make_image, tmp_path):
-    (tmp_path / "names.txt").write_bytes(POINTER)
-    words = ("-m", make_model(), "--names", tmp_path / "names.txt")
-    process = detcli("predict", make_image("a.png"), *words)
+    names = tmp_path / "names.txt"
+    names.write_bytes(POINTER)
+    process = detcli("predict", make_image("a.png"), "-m", make_model(), "--names", names)
     assert process.returncode == 2
     assert "names.txt is a Git LFS pointer" in process.stderr
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from graph_edits import rename_tensor
 from head_checks import IMAGE, file_of, read, run
 from head_graphs import model_of
 from onnx import TensorProto, helper, numpy_helper
@@ -26,12 +27,12 @@ def hide_shapes(model):
     graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "nothing"))
     for output in graph.output:
         computed = f"{output.name}/computed"
-        for node in graph.node:
-            node.output[:] = [computed if name == output.name else name for name in node.output]
-            node.input[:] = [computed if name == output.name else name for name in node.input]
-        zeros, zero, whole_zero, dims, sizes = (
-            f"{computed}/{step}" for step in ("zeros", "zero", "whole zero", "dims", "sizes")
-        )
+        rename_tensor(graph.node, output.name, computed)
+        zeros = f"{computed}/zeros"
+        zero = f"{computed}/zero"
+        whole_zero = f"{computed}/whole zero"
+        dims = f"{computed}/dims"
+        sizes = f"{computed}/sizes"
         graph.node.extend(
             [
                 helper.make_node("Mul", [computed, "nothing"], [zeros]),

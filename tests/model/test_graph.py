@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from graph_builder import Graph
-from onnx import numpy_helper
+from graph_edits import add_constants, first_outputs, names_of
 
 from detcli.model.graph import GraphIndex, bare_transposes, is_all_half, parameters
 
@@ -40,9 +40,9 @@ ENDS = """
     ],
 )
 def test_transposes_that_make_an_output_are_found_once_in_order(outputs, expected):
-    text = ENDS % ", ".join(f"float[1, 3, 2] {name}" for name in outputs)
-    transposes = bare_transposes(onnx.parser.parse_model(text).graph)
-    assert [node.output[0] for node in transposes] == expected
+    declarations = [f"float[1, 3, 2] {name}" for name in outputs]
+    model = onnx.parser.parse_model(ENDS % ", ".join(declarations))
+    assert first_outputs(bare_transposes(model.graph)) == expected
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
@@ -73,10 +73,8 @@ def test_parameters_are_the_learnt_tensors(nodes, expected):
         '<ir_version: 8, opset_import: ["": 17]> g (float[1, 3, 4, 4] x) => (float y) '
         f"{{ {nodes} }}"
     )
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.zeros(3, np.float32), name) for name in "wbmvs"
-    )
-    assert [tensor.name for tensor in parameters(GraphIndex(model.graph))] == expected
+    add_constants(model.graph, dict.fromkeys("wbmvs", np.zeros(3, np.float32)))
+    assert names_of(parameters(GraphIndex(model.graph))) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,24 +90,30 @@ def test_parameters_are_the_learnt_tensors(nodes, expected):
 )
 def test_networks_in_float16_alone_are_told_apart(nodes, expected):
     graph = onnx.parser.parse_graph(f"g (float16[1, 3, 4, 4] x) => (float16 y) {{ {nodes} }}")
-    kinds = {"w": np.float32, "h": np.float16}
-    graph.initializer.extend(
-        numpy_helper.from_array(np.zeros((3, 3), kind), name) for name, kind in kinds.items()
-    )
-    graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "b"))
+    constants = {
+        "w": np.zeros((3, 3), np.float32),
+        "h": np.zeros((3, 3), np.float16),
+        "b": np.zeros(3, np.float32),
+    }
+    add_constants(graph, constants)
     assert is_all_half(graph) is expected
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *((f"yolov10n-{kind}", 2_299_264) for kind in ("thu", "raw-fp16", "ultralytics")),
+        ("yolov10n-thu", 2_299_264),
+        ("yolov10n-raw-fp16", 2_299_264),
+        ("yolov10n-ultralytics", 2_299_264),
         ("yolov8n-320-int8", 3_151_904),  # Ultralytics' figure for the fused model
     ],
 )
 def test_real_models_have_the_published_number_of_parameters(shared, name, count):
     model = onnx.load(shared(f"models/{name}.onnx"))
-    assert sum(math.prod(t.dims) for t in parameters(GraphIndex(model.graph))) == count
+    parameter_count = 0
+    for tensor in parameters(GraphIndex(model.graph)):
+        parameter_count += math.prod(tensor.dims)
+    assert parameter_count == count
 
 
 def test_outputs_that_a_joined_output_is_computed_from_are_left_out():

@@ -41,7 +41,11 @@ def get(file=PINNED, show=None):
 def leftovers():
     """Cached files other than content, its names, references and locks."""
     usual = {DIGEST, "model.onnx", "main", f"{DIGEST}.lock", "CACHEDIR.TAG"}
-    return [p.name for p in hub_folder().rglob("*") if p.is_file() and p.name not in usual]
+    names = []
+    for path in hub_folder().rglob("*"):
+        if path.is_file() and path.name not in usual:
+            names.append(path.name)
+    return names
 
 
 def without_links(monkeypatch):
@@ -126,8 +130,14 @@ def test_an_interrupted_download_is_resumed_with_its_progress(hub, caplog):
     progress = []
     assert get(show=lambda *counts: progress.append(counts)).read_bytes() == CONTENT
     assert hub.ranges() == [None, "bytes=200000-", "bytes=300000-"]
+    size = len(CONTENT)
     assert progress == [
-        (n, len(CONTENT)) for n in (100_000, 200_000, 300_000, 400_000, 500_000, 512_000)
+        (100_000, size),
+        (200_000, size),
+        (300_000, size),
+        (400_000, size),
+        (500_000, size),
+        (512_000, size),
     ]
     assert leftovers() == []
     assert [record.name for record in caplog.records] == ["detcli.model.hub"]
@@ -175,7 +185,8 @@ def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, file, w
         setattr(hub.faults, name, value)
     with pytest.raises(ModelError, match=words) as error:
         get(file)
-    assert all(remedy in error.value.hint for remedy in ("path", "'codes'", "HF_ENDPOINT"))
+    for remedy in ("path", "'codes'", "HF_ENDPOINT"):
+        assert remedy in error.value.hint
     assert file.cached() is None  # a partial file is not a model
     assert leftovers() == []
 
@@ -183,7 +194,10 @@ def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, file, w
 @pytest.mark.parametrize(
     ("endpoint", "words"),
     [
-        *((wrong, "HF_ENDPOINT is not the URL") for wrong in ("hub", "ftp://a", "http://", "//x")),
+        ("hub", "HF_ENDPOINT is not the URL"),
+        ("ftp://a", "HF_ENDPOINT is not the URL"),
+        ("http://", "HF_ENDPOINT is not the URL"),
+        ("//x", "HF_ENDPOINT is not the URL"),
         ("http://a:port", "HF_ENDPOINT is not the URL"),
         ("http://127.0.0.1:9", r"127\.0\.0\.1:9: .*refused"),
     ],
@@ -343,7 +357,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, writable):
     second = get()
     assert second.is_relative_to(cache)
     assert PINNED.cached() == second
-    assert sum("Hugging Face cache is not used" in record.message for record in caplog.records) == 1
+    assert caplog.text.count("Hugging Face cache is not used") == 1
     (cache / "hub").chmod(0o777)
     with pytest.raises(OutputError, match="no place for models: others can write"):
         PINNED.cached()

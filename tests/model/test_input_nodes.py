@@ -70,8 +70,8 @@ CASES = {
     "batch normalisation": "t = BatchNormalization(x, gain, shift, mean_last, variance)",
     "constant first": "t = Mul(by2, x)",
 }
-ALL = [
-    *(("NCHW", name, nodes) for name, nodes in CASES.items()),
+ALL = [("NCHW", name, nodes) for name, nodes in CASES.items()]
+ALL += [
     ("NHWC", "transposed", "a = Div(x, by255) t = Transpose<perm = [0, 3, 1, 2]>(a)"),
     (
         "NHWC",
@@ -88,12 +88,15 @@ ALL = [
 MOVES = {"nothing", "reversed", "split and concat", "gathered one by one"}
 
 
-@pytest.mark.parametrize(("layout", "name", "nodes"), ALL, ids=[f"{a} {b}" for a, b, _ in ALL])
+@pytest.mark.parametrize(
+    ("layout", "name", "nodes"), ALL, ids=[f"{layout} {name}" for layout, name, _ in ALL]
+)
 def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
     entry = nodes_of(nodes, layout)
     fed = random.random(SHAPES[layout], np.float32)
     expected = fed.reshape(8, 8, 3).transpose(2, 0, 1) if layout == "NHWC" else fed.reshape(3, 8, 8)
-    gains, offsets = (np.array(part)[:, None, None] for part in (entry.gains, entry.offsets))
+    gains = np.array(entry.gains).reshape(3, 1, 1)
+    offsets = np.array(entry.offsets).reshape(3, 1, 1)
     expected = expected * gains + offsets
     expected = expected[::-1] if entry.reverses_channels else expected
     if nodes:

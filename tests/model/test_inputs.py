@@ -13,10 +13,12 @@ INT64 = TensorProto.INT64
 IMAGES = ("x", FLOAT, [1, 3, 64, 96])
 
 
-def found(*inputs, nodes=()):
+def find_among(inputs):
     """What is found among inputs of a graph: name, type and shape of each."""
-    values = [helper.make_tensor_value_info(*value) for value in inputs]
-    return find_inputs(GraphIndex(helper.make_graph(list(nodes), "g", values, [])))
+    values = []
+    for name, dtype, dims in inputs:
+        values.append(helper.make_tensor_value_info(name, dtype, dims))
+    return find_inputs(GraphIndex(helper.make_graph([], "g", values, [])))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def found(*inputs, nodes=()):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 def test_images_come_in_these_shapes(dims, expected, dtype):
     code = {"float32": FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}[dtype]
-    image, other_inputs = found(("x", code, dims))
+    image, other_inputs = find_among([("x", code, dims)])
     channels_last, single, batch, size = expected
     assert image.channels_last == channels_last
     assert image.single == single
@@ -59,7 +61,7 @@ def test_images_come_in_these_shapes(dims, expected, dtype):
 @pytest.mark.parametrize("first", [True, False])
 def test_other_inputs_are_told_by_shape_and_type(value, role, first):
     inputs = [value, IMAGES] if first else [IMAGES, value]
-    image, (other_input,) = found(*inputs)
+    image, (other_input,) = find_among(inputs)
     assert image.name == "x"
     assert other_input.name == value[0]
     assert other_input.dtype == value[1]
@@ -70,9 +72,7 @@ def test_what_boxes_are_divided_by_is_a_scale():
     graph = Graph()
     graph.input("factor", FLOAT, [1, 2])
     flipped = graph("Gather", "factor", [1, 0], axis=1)
-    model = graph.model(
-        [graph("Div", graph.swapped(graph.flat(graph.convolution(2, 8), 2)), flipped)]
-    )
+    model = graph.model([graph("Div", graph.swapped(graph.flat_convolution(2)), flipped)])
     _, (other_input,) = find_inputs(GraphIndex(model.graph))
     assert other_input.role is Role.SCALE
 
@@ -80,7 +80,7 @@ def test_what_boxes_are_divided_by_is_a_scale():
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ([IMAGES, ("y", *IMAGES[1:])], "2 of them for images"),
+        ([IMAGES, ("y", FLOAT, [1, 3, 64, 96])], "2 of them for images"),
         ([IMAGES, ("threshold", FLOAT, [1])], "what its input threshold is for"),
         ([IMAGES, ("text", INT64, [1, 77])], "what its input text is for"),
         ([IMAGES, ("sizes", TensorProto.BOOL, [1, 2])], "what its input sizes is for"),
@@ -92,4 +92,4 @@ def test_what_boxes_are_divided_by_is_a_scale():
 )
 def test_anything_else_is_refused(inputs, reason):
     with pytest.raises(Unrecognised, match=reason):
-        found(*inputs)
+        find_among(inputs)

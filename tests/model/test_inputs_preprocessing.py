@@ -76,7 +76,8 @@ def test_a_file_beside_the_model_comes_before_the_family(normalising):
     assert contract.preprocessing == Preprocessing(
         Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET
     )
-    assert {by for _, by in contract.preprocessing_sources} == {"preprocessor_config.json"}
+    sources = dict(contract.preprocessing_sources)
+    assert set(sources.values()) == {"preprocessor_config.json"}
     assert contract.default_size == (320, 320)
 
 

@@ -15,6 +15,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from colour_model import save_external
+from folders import names_in
 from onnx import TensorProto
 
 from detcli.config.values import BoxFormat
@@ -56,23 +57,29 @@ def entries(cache):
     return content_by_path
 
 
-def started(*models):
+def suffixes_of(paths):
+    return [path.suffix for path in paths]
+
+
+def started(models):
     """Prepare models in concurrent processes, and return what each prints."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PREPARE, model],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+    processes = []
+    for model in models:
+        command = [sys.executable, "-c", PREPARE, model]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        for model in models
-    ]
-    assert [process.stdout.readline() for process in processes] == ["ready\n"] * len(models)
+        processes.append(process)
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    printed = [process.communicate(timeout=60)[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(models)
+    printed = []
+    for process in processes:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        printed.append(output.split())
     return printed
 
 
@@ -91,14 +98,14 @@ def test_the_prepared_graph_computes_only_the_head(make_model, cache, tail):
 def test_a_file_that_ends_in_its_head_is_used_as_it_is(make_model, cache):
     model = make_model(tail="transposed")
     assert prepare(model).graph == model.read_bytes()
-    assert [path.suffix for path in entries(cache)] == [".contract"]
+    assert suffixes_of(entries(cache)) == [".contract"]
 
 
 def test_a_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache):
     model = make_model(tail="authors")
-    [cold] = started(model)
+    [cold] = started([model])
     stored = entries(cache)
-    [warm] = started(model)
+    [warm] = started([model])
     assert cold[:2] == warm[:2]
     assert cold[2] == "True"
     assert warm[2] == "False"
@@ -141,15 +148,18 @@ def test_models_are_prepared_without_a_writable_cache(make_model, tmp_path, monk
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
     monkeypatch.chdir(tmp_path)
     assert prepare(make_model(tail="authors")).contract.class_count == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["colours.onnx", "file"]
+    assert names_in(tmp_path) == ["colours.onnx", "file"]
 
 
 def test_concurrent_cold_starts_agree(make_model, cache):
     model = make_model(tail="ultralytics")
-    printed = started(*[model] * 4)
-    assert all(line[:2] == printed[0][:2] for line in printed)
-    assert [path.suffix for path in entries(cache)] == [".contract", ".graph"]  # no parts left
-    assert started(model)[0] == [*printed[0][:2], "False"]
+    printed = started([model] * 4)
+    layout, digest, _ = printed[0]
+    for other_layout, other_digest, _ in printed:
+        assert other_layout == layout
+        assert other_digest == digest
+    assert suffixes_of(entries(cache)) == [".contract", ".graph"]  # no parts left
+    assert started([model]) == [[layout, digest, "False"]]
 
 
 def test_entries_depend_on_the_content_and_not_on_the_path(make_model, cache):
@@ -165,9 +175,9 @@ def test_entries_depend_on_the_content_and_not_on_the_path(make_model, cache):
 
 def test_each_requested_box_format_has_its_own_entry(make_model, cache):
     model = make_model(tail="body")
-    requested = [None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH]
-    box_formats = [prepare(model, box_format).contract.box_format for box_format in requested]
-    assert box_formats == [BoxFormat(box_format or "xyxy") for box_format in requested]
+    for box_format in (None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH):
+        contract = prepare(model, box_format).contract
+        assert contract.box_format == (box_format or BoxFormat.XYXY)
     assert len(entries(cache)) == 3
 
 
@@ -189,8 +199,9 @@ def test_a_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache)
     printed = []
     for stride in (8, 16):
         path = save_external(tmp_path / "model.onnx", stride)
-        printed += started(path) + started(path)
-    assert [line[2] for line in printed] == ["True", "False", "True", "False"]
+        printed += started([path]) + started([path])
+    imports_onnx = [line[2] for line in printed]
+    assert imports_onnx == ["True", "False", "True", "False"]
     assert entries(cache)
 
 
@@ -210,7 +221,7 @@ def test_a_warm_start_does_not_read_the_file(make_model, cache, monkeypatch):
     assert warm.sha256 == cold.sha256 == sha256(path)
     assert warm.contract == cold.contract
     assert warm.graph == cold.graph
-    assert [entry.suffix for entry in cache.rglob("*.hash")] == [".hash"]
+    assert len(list(cache.rglob("*.hash"))) == 1
 
 
 @pytest.mark.usefixtures("_later", "cache")
@@ -242,6 +253,9 @@ def test_missing_external_data_is_a_model_error(tmp_path, warm):
     assert error.value.hint == "put weights.bin beside the model"
 
 
+COMPLETE = colour_model.build("authors").SerializeToString()
+
+
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     "content",
@@ -250,7 +264,10 @@ def test_missing_external_data_is_a_model_error(tmp_path, warm):
         b"no model",
         b"<!DOCTYPE html><html></html>",
         b"PK\3\4" + bytes(100),
-        *(colour_model.build("authors").SerializeToString()[:size] for size in (1, 9, 99, -99)),
+        COMPLETE[:1],
+        COMPLETE[:9],
+        COMPLETE[:99],
+        COMPLETE[:-99],
     ],
     ids=["empty", "text", "page", "archive", "one byte", "9 bytes", "99 bytes", "all but 99"],
 )
@@ -390,7 +407,10 @@ def test_files_that_are_renamed_over_during_a_start(tmp_path, cache, monkeypatch
         folder = tmp_path / f"{stride}"
         folder.mkdir()
         clean[stride] = save_external(folder / "model.onnx", stride)
-    expected = {prepare(path).sha256: prepare(path).graph for path in clean.values()}
+    expected = {}
+    for path in clean.values():
+        prepared = prepare(path)
+        expected[prepared.sha256] = prepared.graph
     for path in list(cache.rglob("*")):
         path.unlink() if path.is_file() else None
     (tmp_path / "now").mkdir()

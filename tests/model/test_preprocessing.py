@@ -11,6 +11,7 @@ from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.preprocessing import format_preprocessing, named_steps, parse, with_fields
 
 NUMBERS = st.floats(-300, 300)
+NONZERO = NUMBERS.filter(bool)
 SIDES = st.integers(1, 5000)
 ANY = st.builds(
     Preprocessing,
@@ -18,7 +19,7 @@ ANY = st.builds(
     interpolation=st.sampled_from(Interpolation),
     scale=NUMBERS,
     mean=st.tuples(NUMBERS, NUMBERS, NUMBERS),
-    std=st.tuples(*[NUMBERS.filter(bool)] * 3),
+    std=st.tuples(NONZERO, NONZERO, NONZERO),
     bgr=st.booleans(),
     pad=st.integers(0, 255),
     longest=st.none() | SIDES,

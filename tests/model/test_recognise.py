@@ -9,9 +9,16 @@ import onnx
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph
+from graph_edits import (
+    add_constants,
+    constant_of,
+    insert_nodes,
+    position_of_producer,
+    read_from,
+)
 from head_checks import renamed
 from head_graphs import model_of, suppressed
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from text_model import DECODE, contract_of, parsed
 
 from detcli.config.values import BoxFormat
@@ -31,22 +38,18 @@ EXPECTED = {
 }
 
 
-def after(model, tensor, *operators):
+def after(model, tensor, operators):
     """The model with a chain of operators between a tensor and its readers."""
+    position = position_of_producer(model.graph, tensor)
+    nodes = []
     last = tensor
-    index = next(i for i, node in enumerate(model.graph.node) if tensor in node.output)
-    readers = list(model.graph.node)[index + 1 :]
     for step, (operator, arguments, attributes) in enumerate(operators, 1):
         name = f"{tensor}_{step}"
-        node = helper.make_node(operator, [last, *arguments], [name], **attributes)
-        model.graph.node.insert(index + step, node)
+        nodes.append(helper.make_node(operator, [last] + arguments, [name], **attributes))
         last = name
-    for node in readers:
-        node.input[:] = [last if name == tensor else name for name in node.input]
-    constants = {"scale": np.float32(0.1), "zero_point": np.uint8(0)}
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.array(value), name) for name, value in constants.items()
-    )
+    read_from(model.graph.node[position + 1 :], tensor, last)
+    insert_nodes(model.graph, position + 1, nodes)
+    add_constants(model.graph, {"scale": np.float32(0.1), "zero_point": np.uint8(0)})
     return model
 
 
@@ -87,21 +90,20 @@ def test_names_of_nodes_and_tensors_do_not_matter(tail, size):
 
 def with_nodes(model, output, nodes, **constants):
     """A model with nodes in the text form of ONNX in place of the one that makes a tensor."""
-    old = list(model.graph.node)
-    position = next(number for number, node in enumerate(old) if output in node.output)
+    position = position_of_producer(model.graph, output)
     new_nodes = onnx.parser.parse_graph(f"nodes () => () {{ {nodes} }}").node
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in old]
-    del model.graph.node[:]
-    model.graph.node.extend([*copies[:position], *new_nodes, *copies[position + 1 :]])
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.array(value), name) for name, value in constants.items()
-    )
+    del model.graph.node[position]
+    insert_nodes(model.graph, position, new_nodes)
+    add_constants(model.graph, constants)
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
 CASTS = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
-QUANTISED = [(f"{kind}Linear", ["scale", "zero_point"], {}) for kind in ("Quantize", "Dequantize")]
+QUANTISED = [
+    ("QuantizeLinear", ["scale", "zero_point"], {}),
+    ("DequantizeLinear", ["scale", "zero_point"], {}),
+]
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -113,11 +115,11 @@ QUANTISED = [(f"{kind}Linear", ["scale", "zero_point"], {}) for kind in ("Quanti
 @pytest.mark.parametrize("tensor", ["low", "cells_boxes", "boxes", "rows", "class_scores", "best"])
 def test_casts_and_quantisation_are_seen_through(tail, operators, tensor):
     contract = contract_of(colour_model.build(tail))
-    assert contract_of(after(colour_model.build(tail), tensor, *operators)) == contract
+    assert contract_of(after(colour_model.build(tail), tensor, operators)) == contract
 
 
 def test_casts_after_the_head_are_seen_through():
-    contract = contract_of(after(colour_model.build("authors"), "head", *CASTS))
+    contract = contract_of(after(colour_model.build("authors"), "head", CASTS))
     assert contract == replace(contract_of(colour_model.build("authors")), head=contract.head)
 
 
@@ -151,7 +153,7 @@ def test_boxes_and_scores_may_be_sliced_instead_of_split(size):
 def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
     model = colour_model.build("authors")
     if as_node:
-        sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
+        sizes = constant_of(model.graph, "sizes")
         model.graph.node.insert(0, helper.make_node("Constant", [], ["sizes"], value=sizes))
         model.graph.initializer.remove(sizes)
     contract = read_graph(model, "without shapes").contract
@@ -177,7 +179,9 @@ SEVERAL = {"layout": Layout.ONE_TO_MANY, "nms": 0.7}
 @pytest.mark.parametrize(
     ("tail", "metadata", "changed"),
     [
-        *((tail, {"end2end": "False"}, SEVERAL) for tail in ("body", "transposed", "one-to-many")),
+        ("body", {"end2end": "False"}, SEVERAL),
+        ("transposed", {"end2end": "False"}, SEVERAL),
+        ("one-to-many", {"end2end": "False"}, SEVERAL),
         ("one-to-many", {"end2end": "True"}, {"layout": Layout.BODY, "nms": None}),
         ("body", {"end2end": "True"}, {}),
         ("authors", {"end2end": "False"}, {}),
@@ -241,19 +245,18 @@ def test_what_is_no_recommendation_is_a_warning(key, text):
     assert len(warning) < 200
 
 
-BY_NUMBER = tuple(
-    COCO[COCO_IDS.index(number)] if number in COCO_IDS else f"class_{number}"
-    for number in range(91)
-)
+BY_NUMBER = [f"class_{number}" for number in range(91)]
+for coco_id, coco_name in zip(COCO_IDS, COCO, strict=True):
+    BY_NUMBER[coco_id] = coco_name
 
 
 @pytest.mark.parametrize(
     ("classes", "names"),
     [
         (80, COCO),
-        (91, BY_NUMBER),
-        (90, ("person", *BY_NUMBER[2:12], "class_11", *BY_NUMBER[13:26], "class_25")),
-        (79, tuple(f"class_{i}" for i in range(79))),
+        (91, tuple(BY_NUMBER)),
+        (90, tuple(["person"] + BY_NUMBER[2:12] + ["class_11"] + BY_NUMBER[13:26] + ["class_25"])),
+        (79, tuple(f"class_{number}" for number in range(79))),
         (1, ("class_0",)),
     ],
 )
@@ -282,10 +285,9 @@ def test_a_head_without_a_join_is_recognised_by_the_number_of_names():
 
 def test_weights_listed_as_inputs_are_not_inputs():
     model = colour_model.build("authors")
-    model.graph.input.extend(
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in model.graph.initializer
-    )
+    for tensor in model.graph.initializer:
+        value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        model.graph.input.append(value)
     assert contract_of(model) == contract_of(colour_model.build("authors"))
 
 

@@ -45,15 +45,13 @@ MUTATIONS = thin("oddities of graphs", range(300), 75)
 
 def test_a_join_of_unknown_rank_within_another_is_no_damage():
     """As in a file that was found: what follows a Shape of its own has no shape that is known."""
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 7, 5])
-        for name in ("body", "head")
-    ]
+    body = helper.make_tensor_value_info("body", TensorProto.FLOAT, [1, 7, 5])
+    head = helper.make_tensor_value_info("head", TensorProto.FLOAT, [1, 7, 5])
     nodes = [
         helper.make_node("Concat", ["left", "right"], ["inner"], axis=-1),
         helper.make_node("Concat", ["body", "inner"], ["head"], axis=1),
     ]
-    index = GraphIndex(helper.make_graph(nodes, "g", values[:1], values[1:]))
+    index = GraphIndex(helper.make_graph(nodes, "g", [body], [head]))
     assert groups_along(index, "head", 1) == [(7, "body"), (0, "inner")]
 
 

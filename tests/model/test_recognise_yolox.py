@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from anchor_graphs import yolox
 from graph_builder import Graph
+from graph_edits import node_of
 from head_checks import file_of
 from onnx import ModelProto, helper
 
@@ -78,7 +79,7 @@ def test_a_normalisation_behind_it_counts():
 
 def test_weights_that_are_computed_leave_the_values_assumed():
     model = build(0.3)
-    convolution = next(node for node in model.graph.node if node.op_type == "Conv")
+    convolution = node_of(model.graph, "Conv")
     weight = convolution.input[1]
     doubled = helper.make_node("Mul", ["images", weight], ["computed_weight"])
     model.graph.node.insert(0, doubled)
@@ -99,12 +100,9 @@ def test_a_network_of_the_first_release_is_right_without_an_option(shared, detcl
     model = shared("real/yolox-nano-hitsz.onnx")
     image = shared("data/images/bus.jpg")
     process = detcli("predict", image, "-m", model, "--device", "cpu", "--format", "csv")
-    assert [line.split(",")[8] for line in process.stdout.splitlines()[1:]] == [
-        "bus",
-        "person",
-        "person",
-        "person",
-    ]
+    rows = process.stdout.splitlines()[1:]
+    class_names = [row.split(",")[8] for row in rows]
+    assert class_names == ["bus", "person", "person", "person"]
 
 
 def test_a_network_that_mixes_channels_is_refused(shared, detcli):

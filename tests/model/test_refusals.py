@@ -11,6 +11,7 @@ import onnx.inliner
 import pytest
 from anchor_graphs import distances
 from graph_builder import Graph
+from graph_edits import constant_of, names_of, node_of
 from head_graphs import model_of, of_zoo
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
@@ -26,7 +27,7 @@ from detcli.model.refusals import TASKS
 
 def test_an_absurd_number_of_classes_is_a_model_error():
     model = colour_model.build("authors", size=None)
-    sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
+    sizes = constant_of(model.graph, "sizes")
     sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2_000_000]), "sizes"))
     with pytest.raises(ModelError):  # 10**12 of them would fill the memory with names
         read_graph(model, "torn")
@@ -127,7 +128,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("box_format", [None, *BoxFormat])
+@pytest.mark.parametrize("box_format", [None] + list(BoxFormat))
 @pytest.mark.parametrize(("nodes", "outputs", "options", "reason"), REFUSALS.values(), ids=REFUSALS)
 def test_other_graphs_are_refused_with_their_inputs_and_outputs(
     nodes, outputs, options, reason, box_format
@@ -190,11 +191,9 @@ def test_arithmetic_after_the_decode_makes_it_unknown(operator):
 
 def test_a_head_that_is_split_in_three_is_not_cut():
     model = colour_model.build("authors")
-    split = next(node for node in model.graph.node if node.op_type == "Split")
-    split.output.append("masks")
-    next(t for t in model.graph.initializer if t.name == "sizes").CopyFrom(
-        numpy_helper.from_array(np.array([4, 2, 1]), "sizes")
-    )
+    node_of(model.graph, "Split").output.append("masks")
+    sizes = constant_of(model.graph, "sizes")
+    sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2, 1]), "sizes"))
     with pytest.raises(ModelError, match="follow the scores of each box"):
         read_graph(model, "masks")
 
@@ -231,8 +230,10 @@ def test_of_many_outputs_some_are_listed():
 @pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])
 def test_the_hint_names_the_commands_that_have_the_option(name):
     module = importlib.import_module(f"detcli.commands.{name}")
-    commands = [command for command in vars(module).values() if inspect.isfunction(command)]
-    options = {option for command in commands for option in inspect.signature(command).parameters}
+    options = set()
+    for command in vars(module).values():
+        if inspect.isfunction(command):
+            options.update(inspect.signature(command).parameters)
     assert ("boxes_only" in options) == (name in BOXES_ONLY)
 
 
@@ -324,12 +325,10 @@ def test_landmarks_beside_boxes_and_scores_are_named():
 
 def test_nodes_in_functions_as_torchs_dynamo_exporter_leaves_them_are_the_reason():
     model, _ = model_of("YOLOv8", 3)
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
-    constants = [tensor.name for tensor in model.graph.initializer]
-    inputs = ["images", *constants]
-    outputs = [output.name for output in model.graph.output]
+    inputs = ["images"] + names_of(model.graph.initializer)
+    outputs = names_of(model.graph.output)
     imports = [helper.make_opsetid("", 17)]
-    function = helper.make_function("torch", "Network", inputs, outputs, nodes, imports)
+    function = helper.make_function("torch", "Network", inputs, outputs, model.graph.node, imports)
     model.functions.append(function)
     model.opset_import.append(helper.make_opsetid("torch", 1))
     del model.graph.node[:]

@@ -32,13 +32,15 @@ SYMBOLS = {
 
 def test_the_model_and_the_demo_image_match_their_checksums():
     lines = (ROOT / "models/SHA256SUMS").read_text().splitlines()
-    sums = dict(reversed(line.split()) for line in lines)  # type: ignore[arg-type]
-    assert {name: (ROOT / "models" / name).resolve() for name in sums} == {
-        "../detcli/model/bundled/codes.onnx": FILE,
-        "codes/demo.jpg": DEMO,
-    }
-    for name, digest in sums.items():
-        assert hashlib.sha256((ROOT / "models" / name).read_bytes()).hexdigest() == digest
+    digests = {}
+    for line in lines:
+        digest, name = line.split()
+        digests[name] = digest
+    files = {"../detcli/model/bundled/codes.onnx": FILE, "codes/demo.jpg": DEMO}
+    assert digests.keys() == files.keys()
+    for name, file in files.items():
+        assert (ROOT / "models" / name).resolve() == file
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == digests[name]
 
 
 def test_the_model_is_small_and_describes_itself():
@@ -59,13 +61,14 @@ def test_the_model_is_small_and_describes_itself():
 def test_every_symbol_of_the_demo_image_is_found_once_and_nothing_else():
     with Detector(FILE, device="cpu") as detector:
         detections = detector(cv2.imread(str(DEMO)))
-    symbols = [
-        (class_id, position) for class_id, name in enumerate(SYMBOLS) for position in SYMBOLS[name]
-    ]
-    for class_id, (x, y) in symbols:
-        x0, y0, x1, y1 = detections.xyxy[detections.class_id == class_id].T
-        assert ((x0 < x) & (x < x1) & (y0 < y) & (y < y1)).sum() == 1
-    assert len(detections) == len(symbols)
+    symbol_count = 0
+    for class_id, positions in enumerate(SYMBOLS.values()):
+        left, top, right, bottom = detections.xyxy[detections.class_id == class_id].T
+        for x, y in positions:
+            assert ((left < x) & (x < right) & (top < y) & (y < bottom)).sum() == 1
+            symbol_count += 1
+    assert symbol_count == 7
+    assert len(detections) == symbol_count
     assert detections.score.min() > 0.55
 
 

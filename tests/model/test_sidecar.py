@@ -66,7 +66,8 @@ def edges(shortest, longest, multiple=1):
 
 
 def values(mean_and_std, scale=1 / 255):
-    return dict(zip(("scale", "mean", "std"), (scale, *mean_and_std), strict=True))
+    mean, std = mean_and_std
+    return {"scale": scale, "mean": mean, "std": std}
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,15 @@ MOST = 20  # rows, which random weights give in any case
 
 def with_selection(graph, boxes, class_scores, *, y_first=False):
     """Rows of image, class, score and corners [K, 7] that NonMaxSuppression leaves."""
-    columns = [graph.cut(boxes, column, column + 1, 2) for column in range(4)]
-    rows_first = graph("Concat", *(columns[column] for column in (1, 0, 3, 2)), axis=2)
-    limits = np.array([MOST]), np.array([IOU], np.float32), np.array([SCORE], np.float32)
-    triples = graph("NonMaxSuppression", rows_first, class_scores, *limits)
+    left = graph.cut(boxes, 0, 1, 2)
+    top = graph.cut(boxes, 1, 2, 2)
+    right = graph.cut(boxes, 2, 3, 2)
+    bottom = graph.cut(boxes, 3, 4, 2)
+    rows_first = graph("Concat", top, left, bottom, right, axis=2)
+    triples = graph.non_max_suppression(rows_first, class_scores, count=MOST, iou=IOU, conf=SCORE)
     triples = graph("Mul", triples, np.array([1]))
-    numbers = [graph("Slice", triples, [column], [column + 1], [1]) for column in range(2)]
-    image, label = (graph("Cast", number, to=TensorProto.FLOAT) for number in numbers)
+    image = graph("Cast", graph.cut(triples, 0, 1, 1), to=TensorProto.FLOAT)
+    label = graph("Cast", graph.cut(triples, 1, 2, 1), to=TensorProto.FLOAT)
     score = graph("Reshape", graph("GatherND", class_scores, triples), [-1, 1])
     positions = graph("Gather", triples, np.array([0, 2]), axis=1)
     chosen = graph("GatherND", rows_first if y_first else boxes, positions)
@@ -47,7 +49,7 @@ def faces(size, *, first_class=1, y_first=False):
 
 
 def image_of(size):
-    return np.random.default_rng(1).random((1, 3, *size), np.float32)
+    return np.random.default_rng(1).random((1, 3) + size, np.float32)
 
 
 def with_new_names(model):

@@ -30,7 +30,7 @@ def top_k_of(graph, scores):
 
 def rows_of_seven(graph):
     """Boxes and three scores of 24 queries, [B, 24, 7]."""
-    return graph("Concat", *boxes_and_scores(graph), axis=2)
+    return graph.concat(boxes_and_scores(graph), axis=2)
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,14 @@ def scores_behind_boxes(graph, axis):
 
     The tensors are joined along an axis of their channels, 1 or 2; the scores are `[B, 96, 5]`.
     """
-    boxes, *scores = [graph.flat(graph.convolution(count, 8), count) for count in (4, 3, 2)]
-    parts = [boxes]
-    parts += [graph("Sigmoid", part) for part in scores]
+    boxes = graph.flat_convolution(4)
+    scores = graph("Sigmoid", graph.flat_convolution(3))
+    more_scores = graph("Sigmoid", graph.flat_convolution(2))
+    parts = [boxes, scores, more_scores]
     if axis == 1:
-        rows = graph.swapped(graph("Concat", *parts, axis=1))
+        rows = graph.swapped(graph.concat(parts, axis=1))
     else:
-        rows = graph("Concat", *[graph.swapped(part) for part in parts], axis=2)
+        rows = graph.concat([graph.swapped(part) for part in parts], axis=2)
     return graph.cut(rows, 4, 9, 2)
 
 
@@ -164,7 +165,7 @@ def test_the_first_of_several_tensors_that_has_no_four_columns_is_no_boxes():
     graph = Graph()
     features = graph.queries()
     parts = [graph.linear(features, 8, count) for count in (2, 4, 3)]
-    scores = graph.cut(graph("Concat", *parts, axis=2), 4, 9, 2)
+    scores = graph.cut(graph.concat(parts, axis=2), 4, 9, 2)
     head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
     assert head.decoded is None
 

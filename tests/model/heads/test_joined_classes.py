@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
+from query_heads import index_of_all
 
 from detcli.config.values import BoxFormat
-from detcli.model.editing import infer_shapes
-from detcli.model.graph import GraphIndex
 from detcli.model.heads import BoxDecode, Decoded, Unrecognised
 from detcli.model.heads.joined_classes import (
     Classes,
@@ -18,19 +17,16 @@ from detcli.model.heads.joined_classes import (
 
 def test_landmarks_are_between_objectness_and_scores_and_none_is_a_probability():
     graph = Graph()
-    points, more_points = (graph.flat(graph.convolution(n, 8), n) for n in (4, 6))
-    objectness, scores, probabilities = (
-        graph("Sigmoid", graph.flat(graph.convolution(n, 8), n)) for n in (1, 3, 6)
-    )
-    outputs = [points, more_points, objectness, scores, probabilities]
-    index = GraphIndex(infer_shapes(graph.model(outputs)).graph)
+    objectness = (1, probabilities(graph, 1))
+    points = (4, plain_numbers(graph, 4))
+    more_points = (6, plain_numbers(graph, 6))
+    scores = (3, probabilities(graph, 3))
+    six_probabilities = (6, probabilities(graph, 6))
+    index = index_of(graph, [objectness, points, more_points, scores, six_probabilities])
 
-    groups = [(1, objectness), (4, points), (6, more_points), (3, scores)]
     expected = Classes(3, have_objectness=True, landmark_channels=10)
-    assert classes_behind_landmarks(index, groups) == expected
-
-    groups[2] = (6, probabilities)
-    assert classes_behind_landmarks(index, groups) is None
+    assert classes_behind_landmarks(index, [objectness, points, more_points, scores]) == expected
+    assert classes_behind_landmarks(index, [objectness, points, six_probabilities, scores]) is None
 
 
 def probabilities(graph, count):
@@ -40,11 +36,13 @@ def probabilities(graph, count):
 
 def plain_numbers(graph, count):
     """Numbers as a layer leaves them."""
-    return graph.flat(graph.convolution(count, 8), count)
+    return graph.flat_convolution(count)
 
 
 def index_of(graph, groups):
-    return GraphIndex(infer_shapes(graph.model([tensor for _, tensor in groups])).graph)
+    """The index of a graph that ends in the tensors of these groups."""
+    tensors = [tensor for _, tensor in groups]
+    return index_of_all(graph, tensors)
 
 
 def parts_of(graph, counts_and_kinds):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graph_builder import Graph
 from onnx import TensorProto, helper
-from query_heads import boxes_and_scores, index_of
+from query_heads import boxes_and_scores, index_of, index_of_all
 
 from detcli.model.contract import Layout
 from detcli.model.heads import Activation, BoxDecode, Unrecognised
@@ -53,7 +53,7 @@ def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(position):
     boxes, scores = boxes_and_scores(graph)
     outputs = [boxes, scores]
     outputs.insert(position, graph("ReduceMax", scores, axes=[2], keepdims=0))
-    head = find_pair_head(index_of(graph, *outputs))
+    head = find_pair_head(index_of_all(graph, outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -78,7 +78,7 @@ def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
     if suppresses:
         by_class = graph("Unsqueeze", best, [1])
         outputs.append(graph("NonMaxSuppression", chosen_boxes, by_class, np.array([5])))
-    head = find_query_head(index_of(graph, *outputs))
+    head = find_query_head(index_of_all(graph, outputs))
     assert (head is None) == suppresses
 
 
@@ -129,8 +129,10 @@ def test_three_parts_behind_a_box_are_no_objectness_and_classes():
     graph = Graph()
     centre = graph("Sigmoid", graph.maps(2))
     size = graph("Exp", graph.maps(2))
-    scores = [graph("Sigmoid", graph.maps(count)) for count in (1, 3, 5)]
-    index = index_of(graph, graph("Concat", centre, size, *scores, axis=1))
+    parts = [centre, size]
+    for count in (1, 3, 5):
+        parts.append(graph("Sigmoid", graph.maps(count)))
+    index = index_of(graph, graph.concat(parts, axis=1))
     with pytest.raises(Unrecognised, match="8 numbers of keypoints"):
         find_joined_head(index, None, boxes_only=False)
 
@@ -150,7 +152,7 @@ def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
     boxes, scores = boxes_and_scores(graph)
     anchors = graph.constant(graph.weights(1, 24, 4))
     outputs = graph.all("EfficientNMS_TRT", boxes, scores, anchors, outputs=4, domain="TRT")
-    head = find_plugin_head(index_of(graph, *outputs))
+    head = find_plugin_head(index_of_all(graph, outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -160,7 +162,8 @@ def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
 )
 def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
     graph = Graph(size=(112, 112))
-    weights = graph.weights(8, 3, *kernel)
+    height, width = kernel
+    weights = graph.weights(8, 3, height, width)
     maps = graph("Conv", "images", weights, kernel_shape=list(kernel), strides=list(kernel))
     assert has_patches(index_of(graph, maps)) == are_patches
 
@@ -222,8 +225,9 @@ def test_boxes_that_do_not_depend_on_the_choice_of_the_scores_are_no_head():
 def test_images_of_a_batch_that_are_joined_are_no_boxes_and_scores():
     """Names tell that seven columns are a box and three scores."""
     graph = Graph()
-    images = [graph("Relu", graph.linear(graph.queries(), 8, 7)) for _ in range(2)]
-    index = index_of(graph, graph("Concat", *images, axis=0))
+    first_image = graph("Relu", graph.linear(graph.queries(), 8, 7))
+    second_image = graph("Relu", graph.linear(graph.queries(), 8, 7))
+    index = index_of(graph, graph("Concat", first_image, second_image, axis=0))
     head = find_joined_head(index, ["red", "green", "blue"], boxes_only=False)
     assert head.anchors_first
     assert head.class_count == 3
@@ -320,10 +324,11 @@ def test_a_split_whose_sizes_are_not_constant_does_not_tell_the_number_of_classe
     """Without sizes, its parts are equal."""
     graph = Graph()
     rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
-    sizes = []
     if has_sizes:
-        sizes.append(graph.input("sizes", TensorProto.INT64, [2]))
-    parts = graph.all("Split", rows, *sizes, outputs=2, axis=2)
+        sizes = graph.input("sizes", TensorProto.INT64, [2])
+        parts = graph.all("Split", rows, sizes, outputs=2, axis=2)
+    else:
+        parts = graph.all("Split", rows, outputs=2, axis=2)
     index = index_of(graph, parts[1], graph("Relu", rows))
     assert _class_count(index, rows, parts[1], anchors_first=True) is None
 
@@ -332,8 +337,9 @@ def test_an_objectness_is_told_behind_boxes_of_an_unknown_decoding():
     graph = Graph()
     features = graph.queries()
     boxes = graph("Relu", graph.linear(features, 8, 4))
-    scores = [graph("Sigmoid", graph.linear(features, 8, count)) for count in (1, 3)]
-    index = index_of(graph, graph("Concat", boxes, *scores, axis=2))
+    objectness = graph("Sigmoid", graph.linear(features, 8, 1))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    index = index_of(graph, graph("Concat", boxes, objectness, scores, axis=2))
     head = find_joined_head(index, None, boxes_only=False)
     assert head.objectness
     assert head.class_count == 3
@@ -345,9 +351,10 @@ def test_an_objectness_is_told_behind_boxes_of_an_unknown_decoding():
 def test_two_tensors_of_an_unknown_decoding_are_no_centre_and_size():
     graph = Graph()
     features = graph.queries()
-    halves = [graph("Relu", graph.linear(features, 8, 2)) for _ in range(2)]
+    first_half = graph("Relu", graph.linear(features, 8, 2))
+    second_half = graph("Relu", graph.linear(features, 8, 2))
     scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    index = index_of(graph, graph("Concat", *halves, scores, axis=2))
+    index = index_of(graph, graph("Concat", first_half, second_half, scores, axis=2))
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
@@ -355,16 +362,18 @@ def test_numbers_that_are_no_probabilities_are_not_scores_before_keypoints():
     graph = Graph()
     boxes, _ = boxes_and_scores(graph)
     features = graph.queries()
-    others = [graph.linear(features, 8, count) for count in (3, 2)]
-    index = index_of(graph, graph("Concat", boxes, *others, axis=2))
+    three_numbers = graph.linear(features, 8, 3)
+    two_numbers = graph.linear(features, 8, 2)
+    index = index_of(graph, graph("Concat", boxes, three_numbers, two_numbers, axis=2))
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
 def test_boxes_that_are_joined_from_centre_and_size_are_not_boxes_and_scores():
     graph = Graph()
     features = graph.queries()
-    halves = [graph("Sigmoid", graph.linear(features, 8, 2)) for _ in range(2)]
-    boxes = graph("Concat", *halves, axis=2)
+    centre = graph("Sigmoid", graph.linear(features, 8, 2))
+    size = graph("Sigmoid", graph.linear(features, 8, 2))
+    boxes = graph("Concat", centre, size, axis=2)
     index = index_of(graph, boxes)
     assert box_tensor_of(index, boxes) == boxes
     assert score_tensor_of(index, boxes) == boxes

@@ -16,12 +16,12 @@ CLASSES = 3
 
 def keypoints(graph, count):
     """Columns and rows of keypoints, in pixels, and how visible they are."""
-    raw = graph.flat(graph.convolution(count, 8), count)
+    raw = graph.flat_convolution(count)
     parts = []
     for start in range(0, count, 3):
         coordinates = graph("Mul", graph.cut(raw, start, start + 2, 1), np.float32(8))
         parts += [coordinates, graph("Sigmoid", graph.cut(raw, start + 2, start + 3, 1))]
-    return graph("Concat", *parts, axis=1)
+    return graph.concat(parts, axis=1)
 
 
 def built(task, *, nested=True, transposed=False, metadata=None):
@@ -31,15 +31,15 @@ def built(task, *, nested=True, transposed=False, metadata=None):
     final = graph.cut(scores(graph, CLASSES), 0, 96, 2)
     extra_outputs = {}
     if task == "segment":
-        extra = graph.flat(graph.convolution(32, 8), 32)
+        extra = graph.flat_convolution(32)
         extra_outputs["masks"] = graph.convolution(32, 4)
     elif task == "pose":
         extra = keypoints(graph, 12)
     else:
-        turn = graph("Sigmoid", graph.flat(graph.convolution(1, 8), 1))
+        turn = graph("Sigmoid", graph.flat_convolution(1))
         extra = graph("Mul", graph("Sub", turn, np.float32(0.25)), np.float32(np.pi))
     parts = [graph("Concat", boxes, final, axis=1)] if nested else [boxes, final]
-    head = graph("Concat", *parts, extra, axis=1)
+    head = graph.concat(parts + [extra], axis=1)
     outputs = {"head": graph.swapped(head) if transposed else head} | extra_outputs
     return graph.model(list(outputs.values()), metadata), list(outputs)
 
@@ -103,7 +103,7 @@ def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, says_task)
 def test_a_detector_is_the_same_with_boxes_only():
     graph = Graph()
     parts = distances(graph, centres=True), scores(graph, CLASSES)
-    model = graph.model([graph("Concat", *parts, axis=1)])
+    model = graph.model([graph.concat(parts, axis=1)])
     assert read(model, boxes_only=True)[1] == read(model)[1]
 
 
@@ -111,7 +111,7 @@ def test_a_detector_is_the_same_with_boxes_only():
 def test_an_added_axis_of_size_one_changes_nothing(axis):
     graph = Graph()
     parts = distances(graph, centres=True), scores(graph, CLASSES)
-    head = graph("Concat", *parts, axis=1)
+    head = graph.concat(parts, axis=1)
     expected_detections, expected_contract = read(graph.model([head]))
     detections, contract = read(graph.model([graph("Unsqueeze", head, [axis])]))
     assert contract == expected_contract
@@ -143,7 +143,7 @@ def test_maps_that_a_head_is_made_of_may_be_outputs_too():
 def test_a_nanodet_of_four_classes_is_not_read_as_scores_of_distances():
     """It joins scores, then distances; with four classes the scores are where boxes would be."""
     graph = Graph()
-    maps = [graph.flat(graph.convolution(32, 8), 32), graph.flat(graph.convolution(4, 8), 4)]
+    maps = [graph.flat_convolution(32), graph.flat_convolution(4)]
     model = graph.model([graph("Concat", graph("Sigmoid", maps[1]), maps[0], axis=1)])
     helper.set_model_props(model, {})
     with pytest.raises(ModelError, match=r"no family|not decoded"):
@@ -154,6 +154,6 @@ def test_a_number_between_boxes_of_distances_and_scores_is_not_guessed():
     """YOLOv6 has a constant objectness there; what a layer gives may be anything."""
     graph = Graph()
     parts = distances(graph, centres=True), scores(graph, 1), scores(graph, CLASSES)
-    model = graph.model([graph("Concat", *parts, axis=1)])
+    model = graph.model([graph.concat(parts, axis=1)])
     with pytest.raises(ModelError, match="what the number between its boxes and scores is"):
         file_of(model).detector()

@@ -4,9 +4,8 @@ import numpy as np
 from anchor_graphs import scores
 from graph_builder import Graph
 from onnx import TensorProto, helper
+from query_heads import index_of, index_of_all
 
-from detcli.model.editing import infer_shapes
-from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation
 from detcli.model.heads.channels import channel_groups
 from detcli.model.heads.layers import (
@@ -18,20 +17,19 @@ from detcli.model.heads.layers import (
 )
 
 
-def read(graph, *outputs):
-    return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
-
-
 def test_a_cast_behind_a_split_leads_to_its_own_part():
     graph = Graph()
-    maps = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
-    joined = graph("Concat", *maps, axis=1)
-    halves = graph.all("Split", joined, np.array([2, 3]), outputs=2, axis=1)
-    casts = [graph("Cast", half, to=TensorProto.DOUBLE) for half in halves]
-    finals = [graph("Sigmoid", cast) for cast in casts]
-    index = read(graph, *finals)
-    assert channel_groups(index, casts[1])[1] == [(3, maps[1])]
-    assert layer_outputs(index, finals[1]) == layer_outputs(index, maps[1])
+    boxes_map = graph.flat_convolution(2)
+    scores_map = graph.flat_convolution(3)
+    joined = graph("Concat", boxes_map, scores_map, axis=1)
+    first_half, second_half = graph.all("Split", joined, np.array([2, 3]), outputs=2, axis=1)
+    first_cast = graph("Cast", first_half, to=TensorProto.DOUBLE)
+    second_cast = graph("Cast", second_half, to=TensorProto.DOUBLE)
+    first_output = graph("Sigmoid", first_cast)
+    second_output = graph("Sigmoid", second_cast)
+    index = index_of(graph, first_output, second_output)
+    assert channel_groups(index, second_cast)[1] == [(3, scores_map)]
+    assert layer_outputs(index, second_output) == layer_outputs(index, scores_map)
 
 
 def test_what_scores_are():
@@ -45,8 +43,9 @@ def test_what_scores_are():
         graph("Softmax", raw, axis=2): Activation.SOFTMAX,
         graph("Div", raw, graph("Abs", raw)): None,
     }
-    index = read(graph, *kinds)
-    assert {name: score_activation(index, name) for name in kinds} == kinds
+    index = index_of_all(graph, kinds)
+    for name, activation in kinds.items():
+        assert score_activation(index, name) == activation
 
 
 def test_what_only_moves_elements_and_what_makes_them():
@@ -54,15 +53,15 @@ def test_what_only_moves_elements_and_what_makes_them():
     for operator, moved in (("Where", "bc"), ("ScatterND", "c"), ("Tile", "a"), ("Concat", "abc")):
         assert moved_inputs(node(operator, list("abc"), ["y"]), "y") == list(moved)
     assert moved_inputs(node("Add", list("ab"), ["y"]), "y") is None
-    assert [moved_inputs(node("TopK", list("ab"), list("yz")), name) for name in "yz"] == [
-        ["a"],
-        None,
-    ]
+    top_k = node("TopK", ["a", "b"], ["y", "z"])
+    assert moved_inputs(top_k, "y") == ["a"]
+    assert moved_inputs(top_k, "z") is None
 
 
 def test_what_is_a_layers_output():
     graph = Graph()
-    first_layer, second_layer = (graph.linear(graph.queries(), 8, 4) for _ in range(2))
+    first_layer = graph.linear(graph.queries(), 8, 4)
+    second_layer = graph.linear(graph.queries(), 8, 4)
     deep = first_layer
     for _ in range(250):
         deep = graph("Neg", deep)
@@ -75,13 +74,14 @@ def test_what_is_a_layers_output():
         graph("Pow", first_layer, np.float32(2)): False,
         graph("Sub", first_layer, graph("Abs", second_layer)): False,
     }
-    index = read(graph, *cases)
-    assert {name: is_linear(index, index.producer(name)) for name in cases} == cases
+    index = index_of_all(graph, cases)
+    for name, is_output_of_layer in cases.items():
+        assert is_linear(index, index.producer(name)) == is_output_of_layer
     assert not is_linear(index, None)
 
 
 def test_a_softmax_without_an_axis_takes_the_last():
     graph = Graph()
     shares = graph("Softmax", graph.linear(graph.queries(), 8, 5))
-    index = read(graph, shares)
+    index = index_of(graph, shares)
     assert softmax_channel_count(index, index.producer(shares)) == 5

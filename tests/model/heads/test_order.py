@@ -23,11 +23,12 @@ def yolox(moves):
     graph = Graph()
     scales = []
     for stride in STRIDES:
-        parts = [graph.convolution(4, stride)]
-        parts += [graph("Sigmoid", graph.convolution(count, stride)) for count in (1, CLASSES)]
-        maps = graph("Concat", *parts, axis=1)
+        boxes = graph.convolution(4, stride)
+        objectness = graph("Sigmoid", graph.convolution(1, stride))
+        class_scores = graph("Sigmoid", graph.convolution(CLASSES, stride))
+        maps = graph("Concat", boxes, objectness, class_scores, axis=1)
         scales.append(moves(graph, maps, (64 // stride) * (96 // stride)))
-    return graph.model([graph("Concat", *scales, axis=1)])
+    return graph.model([graph.concat(scales, axis=1)])
 
 
 def transposed(graph, maps, cells):
@@ -97,10 +98,12 @@ def test_scales_that_are_joined_before():
     graph = Graph()
     scales = []
     for stride in STRIDES:
-        parts = [graph.convolution(4, stride)]
-        parts += [graph("Sigmoid", graph.convolution(count, stride)) for count in (1, 2)]
-        scales.append(graph.flat(graph("Concat", *parts, axis=1), 7))
-    joined = graph("Concat", *scales, axis=2)
+        boxes = graph.convolution(4, stride)
+        objectness = graph("Sigmoid", graph.convolution(1, stride))
+        class_scores = graph("Sigmoid", graph.convolution(2, stride))
+        maps = graph("Concat", boxes, objectness, class_scores, axis=1)
+        scales.append(graph.flat(maps, 7))
+    joined = graph.concat(scales, axis=2)
     with pytest.raises(ModelError, match=MIXED):
         read(graph.model([graph("Reshape", joined, [1, 126, 7])]))
 
@@ -117,7 +120,7 @@ SIDES = st.lists(st.integers(2, 5), min_size=1, max_size=4)
 @given(SIDES, st.data())
 def test_joining_and_splitting_axes_keeps_them(dims, data):
     cut = data.draw(st.integers(1, len(dims)))
-    joined = [math.prod(dims[:cut]), *dims[cut:]]
+    joined = [math.prod(dims[:cut])] + dims[cut:]
     assert keeps_axes(dims, joined)
     assert keeps_axes(joined, dims)
 

@@ -44,10 +44,8 @@ def test_the_axis_of_the_classes(anchors, scores, first, layer, axis):
 def ranked(graph, scores):
     """Values and places of the best queries, as columns."""
     best = graph("ReduceMax", scores, axes=[2], keepdims=0)
-    return [
-        graph("Unsqueeze", tensor, [-1])
-        for tensor in graph.all("TopK", best, [24], outputs=2, axis=1)
-    ]
+    values, places = graph.all("TopK", best, [24], outputs=2, axis=1)
+    return graph("Unsqueeze", values, [-1]), graph("Unsqueeze", places, [-1])
 
 
 @pytest.mark.parametrize(

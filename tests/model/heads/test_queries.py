@@ -55,7 +55,7 @@ def test_a_transformer_for_a_backbone_is_seen_by_its_patches():
 def test_a_softmax_has_no_place_among_refined_boxes():
     graph = Graph()
     features = chosen(graph)
-    parts = {"logits": graph("Softmax", graph.linear(features, 8, 4), axis=2)}
-    model = graph.model([*parts.values(), refined(graph, features)])
+    shares = graph("Softmax", graph.linear(features, 8, 4), axis=2)
+    model = graph.model([shares, refined(graph, features)])
     with pytest.raises(ModelError, match="no family is known"):
         file_of(model).detector()

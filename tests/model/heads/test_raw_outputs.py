@@ -38,7 +38,8 @@ pytestmark = pytest.mark.slow
 
 
 def image_of(size, dtype=np.float32):
-    return np.random.default_rng(1).random((1, 3, *size), np.float32).astype(dtype)
+    height, width = size
+    return np.random.default_rng(1).random((1, 3, height, width), np.float32).astype(dtype)
 
 
 @cache
@@ -52,31 +53,35 @@ def made(name, classes, size):
 def wanted_of(name, size, outputs):
     """What the family's own code makes of the outputs of a file, by what they hold."""
     export = EXPORTS[name]
-    alone = {
-        role: array[0].astype(np.float32) if len(array) == 1 else array.astype(np.float32)
-        for role, array in outputs.items()
-    }
+    alone = {}
+    for role, array in outputs.items():
+        image = array[0] if len(array) == 1 else array
+        alone[role] = image.astype(np.float32)
     boxes, scores = export.expected(alone, size)
     if export.one_class:
         return boxes, scores.max(1), scores.argmax(1)
     return expected_of_all(boxes, scores)
 
 
+def in_order(detections):
+    """Boxes, scores and classes, sorted by class and then by score."""
+    boxes, scores, classes = detections
+    order = np.lexsort((scores.round(6), classes))
+    return boxes[order], scores[order], classes[order]
+
+
 def assert_equal(detections, expected):
     """All anchors are found, each with its box to a thousandth of a pixel, or a millionth of it."""
     assert len(detections[1]) == len(expected[1])
-    sorted_detections, sorted_expected = (
-        [part[np.lexsort((sides[1].round(6), sides[2]))] for part in sides]
-        for sides in (detections, expected)
-    )
-    close = np.isclose(sorted_detections[0], sorted_expected[0], rtol=1e-6, atol=1e-3).all(1) & (
-        sorted_detections[2] == sorted_expected[2]
-    )
-    close &= np.isclose(sorted_detections[1], sorted_expected[1], rtol=1e-5, atol=1e-6)
-    assert_same(
-        *([part[~close] for part in sides] for sides in (sorted_detections, sorted_expected)),
-        pixels=1e-3,
-    )
+    boxes, scores, classes = in_order(detections)
+    expected_boxes, expected_scores, expected_classes = in_order(expected)
+    close = np.isclose(boxes, expected_boxes, rtol=1e-6, atol=1e-3).all(1)
+    close &= np.isclose(scores, expected_scores, rtol=1e-5, atol=1e-6)
+    close &= classes == expected_classes
+
+    others = boxes[~close], scores[~close], classes[~close]
+    expected_others = expected_boxes[~close], expected_scores[~close], expected_classes[~close]
+    assert_same(others, expected_others, pixels=1e-3)
 
 
 def check(name, model, size, expected, image=None):
@@ -88,16 +93,12 @@ def check(name, model, size, expected, image=None):
     return contract
 
 
-CASES = [
-    (name, classes, size)
-    for name, export in EXPORTS.items()
-    for classes, size in dict.fromkeys(
-        (
-            *((count, export.sizes[0]) for count in export.classes),
-            *((export.classes[0], size) for size in export.sizes),
-        )
-    )
-]
+CASES = []
+for name, export in EXPORTS.items():
+    for class_count in export.classes:
+        CASES.append((name, class_count, export.sizes[0]))
+    for other_size in export.sizes[1:]:
+        CASES.append((name, export.classes[0], other_size))
 
 
 @pytest.mark.parametrize(
@@ -137,19 +138,19 @@ def reordered(model):
 ALIKE = {"CenterFace"}
 
 
-CHANGED = [
-    (name, change)
-    for change in (
-        reordered,
-        by_onnxslim,
-        shuffled,
-        with_constant_nodes,
-        with_copies_of_outputs,
-        with_fed_constants,
-    )
-    for name in EXPORTS
-    if change is not shuffled or name not in ALIKE
+CHANGES = [
+    reordered,
+    by_onnxslim,
+    shuffled,
+    with_constant_nodes,
+    with_copies_of_outputs,
+    with_fed_constants,
 ]
+CHANGED = []
+for change in CHANGES:
+    for name in EXPORTS:
+        if change is not shuffled or name not in ALIKE:
+            CHANGED.append((name, change))
 
 
 @pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 30))
@@ -174,24 +175,22 @@ def with_a_copy_in_front(model, position, operator):
         model.graph.initializer.append(numpy_helper.from_array(dims, "dims"))
         inputs.append("dims")
     model.graph.node.append(helper.make_node(operator, inputs, ["copy"]))
-    others = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.graph.output]
-    del model.graph.output[:]
-    model.graph.output.extend([copy, *others])
+    model.graph.output.insert(0, copy)
     return model
 
 
-COPIED = [
-    (name, position, operator)
-    for name, export in EXPORTS.items()
-    for position in range(len(made(name, export.classes[0], export.at or export.sizes[0])[1]))
-    for operator in ("Identity", "Reshape")
-]
+COPIED = []
+for name, export in EXPORTS.items():
+    _, output_names = made(name, export.classes[0], export.at or export.sizes[0])
+    for position in range(len(output_names)):
+        COPIED.append((name, position, "Identity"))
+        COPIED.append((name, position, "Reshape"))
 
 
 @pytest.mark.parametrize(
     ("name", "position", "operator"),
-    [
-        *thin("copies of single outputs", COPIED, 40),
+    thin("copies of single outputs", COPIED, 40)
+    + [
         ("CenterFace", 1, "Identity"),
         ("CenterFace", 2, "Reshape"),  # to the size that the file was traced with
     ],
@@ -208,12 +207,11 @@ def test_a_second_copy_of_any_output_changes_nothing(name, position, operator):
     check(name, copied, size, wanted_of(name, size, outputs))
 
 
-FREE_IN_SIZE = [
-    (name, batch)
-    for batch in (1, "batch")
-    for name, export in EXPORTS.items()
-    if export.sizes[0] == SIZE and export.frees
-]
+FREE_IN_SIZE: list[tuple[str, int | str]] = []
+for batch in (1, "batch"):
+    for name, export in EXPORTS.items():
+        if export.sizes[0] == SIZE and export.frees:
+            FREE_IN_SIZE.append((name, batch))
 
 
 @pytest.mark.parametrize(("name", "batch"), thin("cells of any size", FREE_IN_SIZE, 16))
@@ -271,28 +269,29 @@ EITHER = {
 
 @pytest.mark.parametrize(("export", "families"), EITHER.items())
 def test_a_file_of_either_of_two_families_is_asked_about_unless_it_says(export, families):
-    model, roles = made(*export, SIZE)
+    name, class_count = export
+    model, roles = made(name, class_count, SIZE)
     with pytest.raises(ModelError, match=f"it may be {' or '.join(families)}, which"):
         read(model)
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
-    names = str([f"class {number}" for number in range(export[1])])
-    for entries in ({"detcli.family": EXPORTS[export[0]].family}, {"names": names}):
+    class_names = str([f"class {number}" for number in range(class_count)])
+    for entries in ({"detcli.family": EXPORTS[name].family}, {"names": class_names}):
         model_with_family = type(model).FromString(model.SerializeToString())
         helper.set_model_props(model_with_family, entries)
-        check(export[0], model_with_family, SIZE, wanted_of(export[0], SIZE, outputs))
+        check(name, model_with_family, SIZE, wanted_of(name, SIZE, outputs))
 
 
 @pytest.mark.parametrize("family", EITHER["YOLOv8, raw, boxes apart", 4])
 def test_the_hint_says_how_to_name_the_family(family, tmp_path):
     onnx.save(made("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
     predict = ["predict", BUILT_IN, "--device", "cpu", "--format", "jsonl", "--conf", "0.01", "-m"]
-    refused = forked.run([*predict, "FILE"], cwd=tmp_path)
+    refused = forked.run(predict + ["FILE"], cwd=tmp_path)
     assert refused.returncode == 4
     assert refused.stdout == ""
     _, _, command = refused.stderr.partition("hint: say which: detcli ")
     converted = forked.run(shlex.split(command.replace("NAME", family)), cwd=tmp_path)
     assert converted.returncode == 0, converted.stderr
-    predicted = forked.run([*predict, "NEW"], cwd=tmp_path)
+    predicted = forked.run(predict + ["NEW"], cwd=tmp_path)
     assert predicted.returncode == 0, predicted.stderr
     ids = {detection["class_id"] for detection in json.loads(predicted.stdout)["detections"]}
     assert (max(ids) < 4) == (family == "YOLO, scales apart")  # of 4 classes, or of 64
@@ -305,26 +304,33 @@ def layers(*kinds, strides=(8, 16, 32), joins=False):
         outputs = []
         for stride in strides:
             maps = [layer(graph, channels, stride, final) for channels, final in kinds]
-            outputs += [graph("Concat", *maps, axis=1)] if joins else maps
+            if joins:
+                outputs.append(graph.concat(maps, axis=1))
+            else:
+                outputs += maps
         return outputs
 
     return build
+
+
+def rows_of_scales(graph, width, strides, anchors):
+    """Rows [1, N, width] of all scales, each of which has so many anchors a cell."""
+    rows = []
+    for stride, count in zip(strides, anchors, strict=True):
+        rows.append(in_rows(graph, layer(graph, count * width, stride), width))
+    return graph.concat(rows, axis=1)
 
 
 def of_anchors(*widths, anchors=(2, 2, 2)):
     """All scales of rows [1, N, width], so many anchors a cell; the second are shares."""
 
     def build(graph):
+        strides = (8, 16, 32, 64)[: len(anchors)]
         outputs = []
         for width in widths:
-            scales = zip((8, 16, 32, 64), anchors, strict=False)
-            maps = [layer(graph, count * width, stride) for stride, count in scales]
-            rows = [in_rows(graph, tensor, width) for tensor in maps]
-            outputs.append(graph("Concat", *rows, axis=1))
-        return [
-            graph("Softmax", tensor, axis=2) if tensor == outputs[1] else tensor
-            for tensor in outputs
-        ]
+            outputs.append(rows_of_scales(graph, width, strides, anchors))
+        outputs[1] = graph("Softmax", outputs[1], axis=2)
+        return outputs
 
     return build
 
@@ -348,10 +354,7 @@ def faceboxes_of(*widths, strides=(32, 64, 128), anchors=(21, 1, 1)):
     def build(graph):
         outputs = []
         for width in widths:
-            scales = zip(strides, anchors, strict=True)
-            maps = [layer(graph, count * width, stride) for stride, count in scales]
-            rows = [in_rows(graph, tensor, width) for tensor in maps]
-            outputs.append(graph("Concat", *rows, axis=1))
+            outputs.append(rows_of_scales(graph, width, strides, anchors))
         outputs[1] = graph("Softmax", outputs[1], axis=2)
         return outputs
 
@@ -365,7 +368,9 @@ def seetaface6_of(classes):
     """SeetaFace6's outputs with so many shares, and the sizes of the maps as a constant."""
 
     def build(graph):
-        return [*faceboxes_of(4, classes)(graph), graph("Identity", SIZES_OF_MAPS)]
+        outputs = faceboxes_of(4, classes)(graph)
+        outputs.append(graph("Identity", SIZES_OF_MAPS))
+        return outputs
 
     return build
 
@@ -381,13 +386,20 @@ def yolov5_face_like(*widths):
             length = graph("Mul", graph("Pow", doubled, np.float32(2)), np.float32(8))
             parts = [graph("Mul", centre, np.float32(stride)), length]
             parts.append(layer(graph, 1, stride, "Sigmoid"))
+            columns = 5
             for width, final in widths:
                 parts.append(layer(graph, width, stride, final))
-            columns = 5 + sum(width for width, _ in widths)
-            scales.append(in_rows(graph, graph("Concat", *parts, axis=1), columns))
-        return [graph("Concat", *scales, axis=1)]
+                columns += width
+            scales.append(in_rows(graph, graph.concat(parts, axis=1), columns))
+        return [graph.concat(scales, axis=1)]
 
     return build
+
+
+def classifier(graph, class_count):
+    """A number for each class of the whole image, [1, classes]."""
+    features = graph("Reshape", layer(graph, 8, 32), [1, -1])
+    return graph.linear(features, 8 * 4 * 6, class_count)
 
 
 OTHERS = {
@@ -428,10 +440,7 @@ OTHERS = {
     "SeetaFace6 of three classes": seetaface6_of(3),
     "YuNet of 2021, six landmarks": of_anchors(16, 2, 1, anchors=(3, 2, 2, 3)),
     "YuNet of 2021 without an IoU": of_anchors(14, 2, anchors=(3, 2, 2, 3)),
-    "two classifiers": lambda graph: [
-        graph.linear(graph("Reshape", layer(graph, 8, 32), [1, -1]), 8 * 4 * 6, width)
-        for width in (4, 10)
-    ],
+    "two classifiers": lambda graph: [classifier(graph, 4), classifier(graph, 10)],
 }
 
 

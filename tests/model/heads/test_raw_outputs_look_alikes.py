@@ -64,8 +64,8 @@ def nanodet_plus_of(widths):
         parts = [scores]
         for width in widths:
             parts.append(layer(graph, width, stride))
-        maps.append(graph.flat(graph("Concat", *parts, axis=1), 35))
-    return graph.model([graph.swapped(graph("Concat", *maps, axis=2))])
+        maps.append(graph.flat(graph.concat(parts, axis=1), 35))
+    return graph.model([graph.swapped(graph.concat(maps, axis=2))])
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def ultraface_of(decode):
     for stride, anchors in ((8, 3), (16, 2), (32, 2), (64, 3)):
         scores.append(in_rows(graph, layer(graph, 2 * anchors, stride), 2))
         boxes.append(in_rows(graph, layer(graph, 4 * anchors, stride), 4))
-    shares = graph("Softmax", graph("Concat", *scores, axis=1), axis=2)
-    return graph.model([shares, decode(graph, graph("Concat", *boxes, axis=1))])
+    shares = graph("Softmax", graph.concat(scores, axis=1), axis=2)
+    return graph.model([shares, decode(graph, graph.concat(boxes, axis=1))])
 
 
 @pytest.mark.parametrize("operator", ["Abs", "Tanh", "Relu"])
@@ -109,12 +109,12 @@ def blazeface_of(point_widths):
     graph = Graph(size=(128, 128))
     scales = []
     for stride, anchors in ((8, 2), (16, 6)):
-        parts = [
-            in_rows(graph, layer(graph, width * anchors, stride), width)
-            for width in (4, *point_widths, 1)
-        ]
-        scales.append(graph("Concat", *parts, axis=2))
-    return graph.model([graph("Concat", *scales, axis=1)])
+        parts = [in_rows(graph, layer(graph, 4 * anchors, stride), 4)]
+        for width in point_widths:
+            parts.append(in_rows(graph, layer(graph, width * anchors, stride), width))
+        parts.append(in_rows(graph, layer(graph, anchors, stride), 1))
+        scales.append(graph.concat(parts, axis=2))
+    return graph.model([graph.concat(scales, axis=1)])
 
 
 @pytest.mark.parametrize(("point_widths", "family"), [((12,), "BlazeFace"), ((6, 6), None)])

@@ -6,8 +6,8 @@ import pytest
 from anchor_graphs import distances
 from graph_builder import Graph
 from onnx import TensorProto, helper
+from query_heads import index_of, index_of_all
 
-from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
 from detcli.model.heads.class_ids import is_integral
@@ -16,15 +16,11 @@ from detcli.model.heads.pairs import find_pair_head
 from detcli.model.heads.selected_in_graph import read_six_columns, selected_detections
 
 
-def read(graph, *outputs):
-    return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
-
-
 @pytest.mark.parametrize(("columns", "is_usual"), [(5, False), (6, True), (7, False)])
 def test_usual_rows_have_six_columns(columns, is_usual):
     graph = Graph()
     rows = graph.linear(graph.queries(), 8, columns)
-    assert (read_six_columns(read(graph, rows)) is not None) == is_usual
+    assert (read_six_columns(index_of(graph, rows)) is not None) == is_usual
 
 
 @pytest.mark.parametrize(("order", "are_boxes"), [((0, 1, 2, 3), True), ((1, 0, 3, 2), False)])
@@ -36,8 +32,8 @@ def test_sides_that_were_cut_apart_are_a_box_in_their_order_alone(order, are_box
     sides = [graph.cut(boxes, column, column + 1, 2) for column in order]
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
-    rows = graph("Concat", *sides, best, labels, axis=2)
-    assert (selected_detections(read(graph, rows)) is not None) == are_boxes
+    rows = graph.concat(sides + [best, labels], axis=2)
+    assert (selected_detections(index_of(graph, rows)) is not None) == are_boxes
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mod"])
@@ -48,7 +44,7 @@ def test_whole_numbers_that_are_shifted_are_whole(operator):
     attributes = {"fmod": 1} if operator == "Mod" else {}
     shifted = graph(operator, labels, np.float32(1.0), **attributes)
     shifted_scores = graph("Add", scores, np.float32(1.0))
-    index = read(graph, shifted, shifted_scores)
+    index = index_of(graph, shifted, shifted_scores)
     assert is_integral(index, shifted)
     assert not is_integral(index, shifted_scores)
 
@@ -69,7 +65,7 @@ def rows_and_parts(graph, label_of=None):
 def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
     graph = Graph()
     rows, scores = rows_and_parts(graph)
-    head = selected_detections(read(graph, rows, scores))
+    head = selected_detections(index_of(graph, rows, scores))
     assert head.scores[0].tensor == rows
     assert head.class_ids.tensor == rows
 
@@ -86,7 +82,7 @@ def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
 def test_only_a_number_that_is_added_to_class_ids_tells_how_many_there_are(label_of, classes):
     graph = Graph()
     rows, _ = rows_and_parts(graph, label_of)
-    assert selected_detections(read(graph, rows)).class_count == classes
+    assert selected_detections(index_of(graph, rows)).class_count == classes
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
@@ -95,17 +91,17 @@ def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_t
     graph = Graph()
     boxes = graph.swapped(distances(graph, centres=False))
     scores = graph("Sigmoid", graph.maps(3))
-    limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
-    selected = graph("NonMaxSuppression", boxes, scores, *limits)
-    label, box = (graph("Gather", selected, np.int64(column), axis=1) for column in (1, 2))
+    selected = graph.non_max_suppression(boxes, scores)
+    label = graph("Gather", selected, np.int64(1), axis=1)
+    box = graph("Gather", selected, np.int64(2), axis=1)
     selected_boxes = graph("Gather", boxes, box, axis=1)
-    pairs = graph("Concat", *(graph("Unsqueeze", part, [1]) for part in (label, box)), axis=1)
+    pairs = graph("Concat", graph("Unsqueeze", label, [1]), graph("Unsqueeze", box, [1]), axis=1)
     score = graph("GatherND", graph("Squeeze", scores, [0]), pairs)
-    labels, indices, selected_scores = (
-        graph("Unsqueeze", part, [0]) for part in (label, box, score)
-    )
+    labels = graph("Unsqueeze", label, [0])
+    indices = graph("Unsqueeze", box, [0])
+    selected_scores = graph("Unsqueeze", score, [0])
     outputs = [boxes, graph.swapped(scores), indices, labels, selected_scores, selected_boxes]
-    index = read(graph, *outputs)
+    index = index_of_all(graph, outputs)
     if in_loop:
         put_in_loop(index.graph, selected)
         with pytest.raises(Unrecognised, match="all its boxes beside those that it selects"):
@@ -131,7 +127,7 @@ def test_a_trail_ends_at_what_makes_elements():
     graph = Graph()
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
-    assert list(tensors_moved_into(read(graph, moved), moved)) == [moved, sums]
+    assert list(tensors_moved_into(index_of(graph, moved), moved)) == [moved, sums]
 
 
 @pytest.mark.parametrize("product", [False, True])
@@ -147,4 +143,4 @@ def test_scores_of_one_sigmoid_are_no_products(product):
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
     rows = graph("Concat", boxes, best, labels, axis=2)
-    assert selected_detections(read(graph, rows)).are_products == product
+    assert selected_detections(index_of(graph, rows)).are_products == product
