@@ -19,3 +19,8 @@ def files_in(folder):
 def contents_of(folder):
     """The content of all these files, by their paths."""
     return {path: path.read_bytes() for path in files_in(folder)}
+
+
+def visible_names(folder):
+    """The names of its files and folders that do not begin with a dot, sorted."""
+    return names_matching(folder, "[!.]*")

@@ -48,11 +48,16 @@ def film(count, film=FILM, step=10):
 
 
 def live(*times, film=DOOR, step=20):
+    """Like `live_frames`, with times that are given one by one."""
+    return live_frames(times, film, step)
+
+
+def live_frames(times, film=DOOR, step=20):
     """Frames of a camera, at these frames of the video."""
-    return [
-        frame(number, film, number * step, time_s=time / LIVE_RATE)
-        for number, time in enumerate(times)
-    ]
+    frames = []
+    for number, time in enumerate(times):
+        frames.append(frame(number, film, number * step, time_s=time / LIVE_RATE))
+    return frames
 
 
 def record_film(path, times, *, sound="aac", signal_s=1.0, **options):

@@ -12,7 +12,12 @@ def grey(height, width):
     return np.full((height, width, 3), GREY, np.uint8)
 
 
-def boxes(*sides, name="cat", score=0.5, class_id=0):
+def boxes(*sides, **options):
+    """Like `boxes_of`, with boxes that are given one by one."""
+    return boxes_of(sides, **options)
+
+
+def boxes_of(sides, name="cat", score=0.5, class_id=0):
     """Detections of one class."""
     corners = np.array(sides, np.float32).reshape(-1, 4)
     scores = np.full(len(sides), score, np.float32)
@@ -22,7 +27,7 @@ def boxes(*sides, name="cat", score=0.5, class_id=0):
 
 
 def drawn(image, *sides, **options):
-    return annotate(image, boxes(*sides, **options))
+    return annotate(image, boxes_of(sides, **options))
 
 
 def linear(colours):

@@ -1,7 +1,6 @@
 """Journals that tests write and read."""
 
-import json
-
+from json_lines import column_of, lines
 from sample_records import image
 
 from detcli.core.errors import OutputError
@@ -10,6 +9,12 @@ from detcli.sink.journal import Journal
 
 
 def write(path, *records):
+    """Like `write_all`, with records that are given one by one."""
+    write_all(path, records)
+
+
+def write_all(path, records):
+    """Write records to a new journal."""
     journal = Journal(path)
     for record in records:
         journal.write(record)
@@ -17,12 +22,12 @@ def write(path, *records):
 
 
 def sources(path):
-    return [json.loads(line)["source"] for line in path.read_text().splitlines()]
+    return column_of(lines(path.read_text()), "source")
 
 
 def settings_of(path):
     """The settings of each record, None where it has none."""
-    return [json.loads(line).get("settings") for line in path.read_text().splitlines()]
+    return [record.get("settings") for record in lines(path.read_text())]
 
 
 def run(path, names):

@@ -23,19 +23,19 @@ def another_run(monkeypatch):
     return open_folder
 
 
-def names(folder, *records):
-    return [folder.file_of(record, ".txt").name for record in records]
+def name_of_file(folder, record):
+    return folder.file_of(record, ".txt").name
 
 
 def test_a_name_of_another_input_gets_the_hash(tmp_path, another_run):
     ours = OutputFolder(tmp_path)
     theirs = another_run(tmp_path)
-    assert names(ours, image("a/bus.jpg")) == ["bus.txt"]
-    assert names(theirs, image("a/bus.jpg")) == ["bus.txt"]  # the same input
-    (name,) = names(theirs, image("b/bus.jpg"))
+    assert name_of_file(ours, image("a/bus.jpg")) == "bus.txt"
+    assert name_of_file(theirs, image("a/bus.jpg")) == "bus.txt"  # the same input
+    name = name_of_file(theirs, image("b/bus.jpg"))
     assert name.startswith("bus-")
     assert name != "bus.txt"
-    (third_name,) = names(ours, image("c/bus.jpg"))
+    third_name = name_of_file(ours, image("c/bus.jpg"))
     assert third_name not in {name, "bus.txt"}
 
 
@@ -47,27 +47,27 @@ def test_a_frame_and_an_image_do_not_meet(tmp_path, another_run, frames_first):
         first, second = second, first
     ours = OutputFolder(tmp_path)
     theirs = another_run(tmp_path)
-    assert names(ours, first) == ["film_7.txt"]
-    assert names(theirs, second) != ["film_7.txt"]
+    assert name_of_file(ours, first) == "film_7.txt"
+    assert name_of_file(theirs, second) != "film_7.txt"
 
 
 def test_standard_input_is_another_input_in_each_run(tmp_path, another_run):
     ours = OutputFolder(tmp_path)
     theirs = another_run(tmp_path)
-    assert names(ours, numbered(0)) != names(theirs, numbered(0))
-    assert names(ours, numbered(1))[0].startswith("stdin_1")
+    assert name_of_file(ours, numbered(0)) != name_of_file(theirs, numbered(0))
+    assert name_of_file(ours, numbered(1)).startswith("stdin_1")
 
 
 def test_names_are_free_when_the_other_run_has_ended(tmp_path, another_run):
     theirs = another_run(tmp_path)
-    names(theirs, image("a/bus.jpg"))
+    name_of_file(theirs, image("a/bus.jpg"))
     del theirs
-    assert names(OutputFolder(tmp_path), image("b/bus.jpg")) == ["bus.txt"]
+    assert name_of_file(OutputFolder(tmp_path), image("b/bus.jpg")) == "bus.txt"
 
 
 def test_the_mark_is_empty_when_no_run_is_at_work(tmp_path):
     folder = OutputFolder(tmp_path)
-    names(folder, image("a/bus.jpg"))
+    name_of_file(folder, image("a/bus.jpg"))
     del folder
     assert (tmp_path / ".detcli-folder").read_bytes() == b""
 
@@ -83,7 +83,7 @@ def test_what_a_killed_run_has_taken_is_free(tmp_path):
     process = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, env=environment)
     assert process.returncode == 9
     assert (tmp_path / ".detcli-folder").read_bytes() != b""
-    assert names(OutputFolder(tmp_path), image("b/bus.jpg")) == ["bus.txt"]
+    assert name_of_file(OutputFolder(tmp_path), image("b/bus.jpg")) == "bus.txt"
 
 
 def test_in_a_folder_of_somebody_else_nothing_is_replaced_even_at_the_last_moment(tmp_path):
@@ -96,5 +96,7 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_even_at_the_last_momen
     assert path_of_first == path_of_second
     folders[0].write(first, path_of_first, b"first")
     folders[1].write(second, path_of_second, b"second")
-    assert [path.read_bytes() for path in notes_of(first).saved] == [b"first"]
-    assert [path.read_bytes() for path in notes_of(second).saved] == [b"second"]
+    (saved_first,) = notes_of(first).saved
+    (saved_second,) = notes_of(second).saved
+    assert saved_first.read_bytes() == b"first"
+    assert saved_second.read_bytes() == b"second"

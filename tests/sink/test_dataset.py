@@ -41,6 +41,10 @@ def contents(folder):
     return images, labels
 
 
+def without_suffixes(names):
+    return [name.rpartition(".")[0] for name in names]
+
+
 def stored(folder, name="a.png", shade=0, **options):
     """A record of an image in a file."""
     pixels = np.full((40, 60, 3), shade, np.uint8)
@@ -181,7 +185,7 @@ def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
             with pytest.raises(KilledError):
                 save(folder, records)
         images, labels = contents(folder)
-        assert {name.rpartition(".")[0] for name in images} <= set(labels)
+        assert set(without_suffixes(images)) <= set(labels)
         assert (folder / "data.yaml").exists() == (survived > 0)
         images, labels = save(folder, records)
         assert images == ["a.png", "b.png", "film_0.jpg"]
@@ -247,7 +251,7 @@ def test_any_class_names_are_read_back(tmp_path_factory, names):
 def test_whatever_inputs_are_called(tmp_path_factory, sources):
     folder = tmp_path_factory.mktemp("outer") / "dataset"
     images, labels = save(folder, [image(source) for source in sources])
-    assert sorted(name.rpartition(".")[0] for name in images) == labels
+    assert sorted(without_suffixes(images)) == labels
     assert len(images) == len(sources)
     assert names_in(folder.parent) == ["dataset"]
 

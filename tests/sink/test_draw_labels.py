@@ -1,10 +1,11 @@
 """Labels beside the boxes on images."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from sink.drawing import GREY, boxes, drawn, grey
+from sink.drawing import GREY, boxes, boxes_of, drawn, grey
 
 from detcli.data.detections import Detections
 from detcli.sink import draw_labels
@@ -12,15 +13,15 @@ from detcli.sink.draw import Style, annotate
 
 
 def test_the_label_stays_inside():
-    def inked(*sides):
+    def inked(box):
         """Pixels of the text: black or white, which nothing else in these images is."""
-        out = drawn(grey(300, 400), sides)
+        out = drawn(grey(300, 400), box)
         black = np.count_nonzero((out == 0).all(axis=-1))
         return black or np.count_nonzero((out == 255).all(axis=-1))
 
-    in_the_middle = inked(150, 150, 250, 250)
+    in_the_middle = inked((150, 150, 250, 250))
     assert in_the_middle > 20
-    for sides in (
+    for box in (
         (0, 0, 40, 40),
         (370, 0, 399, 40),
         (0, 290, 40, 299),
@@ -29,7 +30,7 @@ def test_the_label_stays_inside():
         (100, -80, 200, 10),
         (0, 0, 400, 300),
     ):
-        assert inked(*sides) == in_the_middle
+        assert inked(box) == in_the_middle
 
 
 def test_labels_say_names_and_scores_as_they_are():
@@ -45,16 +46,29 @@ def test_labels_say_names_and_scores_as_they_are():
     np.testing.assert_array_equal(label(score=0.501), label(score=0.499))
 
 
+class DrawnLabel(NamedTuple):
+    """A label on an image; its rectangle is left, top, right, bottom."""
+
+    text: str
+    rectangle: tuple[int, int, int, int]
+    text_size: int
+
+
+def texts_of(labels):
+    return [label.text for label in labels]
+
+
 @pytest.fixture
 def drawn_labels(monkeypatch):
-    """Text, rectangle (left, top, right, bottom) and text size of each label that is drawn."""
+    """The labels that are drawn."""
     labels = []
     draw_label = draw_labels.draw_label
 
     def note_and_draw(canvas, text, corner, colour, size):
         width, height = draw_labels.label_size(text, size)
         left, top = corner
-        labels.append((text, (left, top, left + width, top + height), size))
+        rectangle = (left, top, left + width, top + height)
+        labels.append(DrawnLabel(text, rectangle, size))
         draw_label(canvas, text, corner, colour, size)
 
     monkeypatch.setattr(draw_labels, "draw_label", note_and_draw)
@@ -84,22 +98,24 @@ def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(drawn_labels
     detections = crowd(random, count, (480, 640))
     annotate(grey(480, 640), detections)
     assert len(drawn_labels) >= min(count * 0.9, 25)
-    rectangles = [rectangle for _, rectangle, _ in drawn_labels]
+    rectangles = [label.rectangle for label in drawn_labels]
     for first, second in itertools.combinations(rectangles, 2):
         assert shared_area(first, second) == 0
-    if drawn_labels[-1][0].startswith("+"):  # how many labels have no room: in the freest corner
+    if drawn_labels[-1].text.startswith("+"):  # how many labels have no room: in the freest corner
         rectangles.pop()
     for box in detections.xyxy.tolist():
         area = (box[2] - box[0]) * (box[3] - box[1])
-        assert sum(shared_area(rectangle, box) for rectangle in rectangles) <= 0.31 * area
+        covered_area = 0
+        for rectangle in rectangles:
+            covered_area += shared_area(rectangle, box)
+        assert covered_area <= 0.31 * area
 
 
 def test_where_there_is_no_room_the_text_is_smaller(drawn_labels, random):
     for count in (3, 60):
         annotate(grey(480, 640), crowd(random, count, (480, 640)))
-    sizes = [size for _, _, size in drawn_labels]
-    assert sizes[0] == 14  # a fortieth of the image
-    assert sizes[-1] == 10  # smaller text cannot be read
+    assert drawn_labels[0].text_size == 14  # a fortieth of the image
+    assert drawn_labels[-1].text_size == 10  # smaller text cannot be read
 
 
 def test_the_best_have_the_first_choice(drawn_labels):
@@ -113,8 +129,8 @@ def test_the_best_have_the_first_choice(drawn_labels):
     )
     annotate(grey(200, 200), detections)
     assert 3 <= len(drawn_labels) < 20
-    assert drawn_labels[0][0] == "cat 1.00"
-    texts = [text for text, _, _ in drawn_labels]
+    assert drawn_labels[0].text == "cat 1.00"
+    texts = texts_of(drawn_labels)
     assert texts == sorted(texts, reverse=True)
 
 
@@ -122,13 +138,12 @@ def test_what_labels_say(drawn_labels):
     for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
         style = Style(label_parts=frozenset(parts))
         out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), style)
-    assert [text for text, _, _ in drawn_labels] == ["cat 0.50", "cat", "0.50"]
+    assert texts_of(drawn_labels) == ["cat 0.50", "cat", "0.50"]
     assert (out[:48] == GREY).all()  # without any
 
 
 def test_a_corner_says_how_many_labels_have_no_room(drawn_labels):
-    sides = [(60, 60, 140, 120)] * 80
-    annotate(grey(200, 200), boxes(*sides))
+    annotate(grey(200, 200), boxes_of([(60, 60, 140, 120)] * 80))
     label_count = len(drawn_labels) - 1
     text, (left, top, right, bottom), _ = drawn_labels[-1]
     assert text == f"+{80 - label_count} labels"
@@ -138,4 +153,4 @@ def test_a_corner_says_how_many_labels_have_no_room(drawn_labels):
 
 def test_no_corner_speaks_of_labels_where_all_have_room(drawn_labels):
     annotate(grey(400, 400), boxes((60, 60, 140, 120), (200, 200, 300, 300)))
-    assert [text for text, _, _ in drawn_labels] == ["cat 0.50", "cat 0.50"]
+    assert texts_of(drawn_labels) == ["cat 0.50", "cat 0.50"]

@@ -87,9 +87,14 @@ def test_prefixes_for_several_files_of_a_record(output_folder):
 
 
 def test_an_input_is_never_the_path(tmp_path):
-    inputs = {tmp_path / "out" / name for name in ("a.txt", "film_0.txt", "film_0_2.txt")}
-    inputs.add(tmp_path / "out" / "cat" / "b_0.txt")
-    folder = OutputFolder(tmp_path / "out", inputs)
+    out = tmp_path / "out"
+    inputs = {
+        out / "a.txt",
+        out / "film_0.txt",
+        out / "film_0_2.txt",
+        out / "cat" / "b_0.txt",
+    }
+    folder = OutputFolder(out, inputs)
     assert names(folder, [image("a.jpg")]) == ["a-2.txt"]
     assert names(folder, [frame(0), frame(1)]) == ["film_0_3.txt", "film_1.txt"]
     cat = folder.path / "cat"
@@ -218,17 +223,21 @@ def plant_link(path):
 
 @pytest.mark.parametrize("plant", [plant_text, plant_link, os.mkfifo, Path.mkdir])
 def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_path, plant):
-    plant(tmp_path / "a.txt")
-    plant(tmp_path / "film_0.txt")
-    before = [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")]
+    planted_image = tmp_path / "a.txt"
+    planted_frame = tmp_path / "film_0.txt"
+    plant(planted_image)
+    plant(planted_frame)
+    image_before = planted_image.lstat()
+    frame_before = planted_frame.lstat()
     records = [image("a.jpg"), frame(0), frame(1)]
-    marked, *frames = run(tmp_path, records)
-    assert re.fullmatch(r"a-[0-9a-f]{8}\.txt", marked)
-    assert frames == ["film_0_2.txt", "film_1.txt"]
-    marked, *frames = run(tmp_path, records)
-    assert re.fullmatch(r"a-[0-9a-f]{8}-2\.txt", marked)
-    assert frames == ["film_0_3.txt", "film_1_2.txt"]
-    assert [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")] == before
+    first_names = run(tmp_path, records)
+    assert re.fullmatch(r"a-[0-9a-f]{8}\.txt", first_names[0])
+    assert first_names[1:] == ["film_0_2.txt", "film_1.txt"]
+    second_names = run(tmp_path, records)
+    assert re.fullmatch(r"a-[0-9a-f]{8}-2\.txt", second_names[0])
+    assert second_names[1:] == ["film_0_3.txt", "film_1_2.txt"]
+    assert planted_image.lstat() == image_before
+    assert planted_frame.lstat() == frame_before
     assert not (tmp_path / MARK).exists()
 
 
@@ -298,11 +307,15 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
 def test_memory_does_not_grow_with_the_frames_of_a_video(output_folder):
     def remembered():
         unique_names = output_folder._names  # noqa: SLF001 - what it holds is the point
-        return sum(len(collection) for collection in vars(unique_names).values())
+        count = 0
+        for collection in vars(unique_names).values():
+            count += len(collection)
+        return count
 
     names(output_folder, [frame(0, DOOR)])
     before = remembered()
-    names(output_folder, (frame(number, DOOR, time_s=number) for number in range(1, 100)))
+    for number in range(1, 100):
+        names(output_folder, [frame(number, DOOR, time_s=number)])
     assert remembered() == before
 
 
@@ -321,7 +334,8 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
         assert path.parent == folder.path
         path.open("x").close()
     assert len(os.listdir(folder.path)) == len(paths) + 1  # noqa: PTH208 - names that are not UTF-8
-    assert all(Path(os.path.realpath(path)).parent == folder.path for path in paths)
+    for path in paths:
+        assert Path(os.path.realpath(path)).parent == folder.path
 
 
 class StateLog(list):

@@ -58,9 +58,10 @@ def readable(image):
     """What readers find in an image, at several sizes."""
     texts = []
     for scale in (0.25, 0.5, 1, 2, 4):
-        sides = [max(8, round(side * scale)) for side in image.shape[1::-1]]
-        if max(sides) <= 1200:
-            scaled = cv2.resize(image, sides, interpolation=cv2.INTER_CUBIC)
+        height = max(8, round(image.shape[0] * scale))
+        width = max(8, round(image.shape[1] * scale))
+        if max(height, width) <= 1200:
+            scaled = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
             for code in zxingcpp.read_barcodes(scaled):
                 texts.append(code.text)
             text, _, _ = cv2.QRCodeDetector().detectAndDecode(scaled)
@@ -338,8 +339,8 @@ def test_codes_of_real_photographs_cannot_be_read(shared):
             if not texts:
                 continue
             for method in WAYS:
-                codes = zxingcpp.read_barcodes(hidden(image, xyxy, method))
-                assert texts.isdisjoint(code.text for code in codes), row["file"]
+                for code in zxingcpp.read_barcodes(hidden(image, xyxy, method)):
+                    assert code.text not in texts, row["file"]
     assert code_count > 10
 
 
@@ -347,7 +348,8 @@ def is_in(position, xyxy):
     """Whether the middle of a code that a reader found is in a box."""
     corners = (position.top_left, position.top_right, position.bottom_left, position.bottom_right)
     x, y = np.mean([(corner.x, corner.y) for corner in corners], axis=0)
-    return any(left <= x <= right and top <= y <= bottom for left, top, right, bottom in xyxy)
+    left, top, right, bottom = xyxy.T
+    return ((left <= x) & (x <= right) & (top <= y) & (y <= bottom)).any()
 
 
 @pytest.mark.parametrize("beginning", [b"\xff\xd8\xff", b"\x89PNG", b"GIF89a", b"II*\0"])

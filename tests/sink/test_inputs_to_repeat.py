@@ -5,7 +5,7 @@ import json
 import pytest
 from json_lines import lines, text_of
 from sample_records import image, numbered
-from sink.journals import settings_of, sources, write
+from sink.journals import settings_of, sources, write, write_all
 
 from detcli.data.record import Origin, notes_of
 from detcli.sink.journal import Journal
@@ -24,7 +24,7 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resu
     frames = [numbered(number, str(film)) for number in range(3)]
     for frame in frames:
         notes_of(frame).saved.append(video)
-    write(resumed_path, *frames, image("a"))
+    write_all(resumed_path, frames + [image("a")])
     if finished:
         video.parent.mkdir()
         video.touch()
@@ -91,7 +91,10 @@ def frames_left(path, records):
 def frames_of(name, *numbers, **fields):
     """The frames of a video of such a run."""
     shared_fields = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
-    return [{**shared_fields, "frame": number, "detections": [], **fields} for number in numbers]
+    frames = []
+    for number in numbers:
+        frames.append(shared_fields | {"frame": number, "detections": []} | fields)
+    return frames
 
 
 FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
@@ -100,10 +103,10 @@ FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
 @pytest.fixture
 def videos(tmp_path):
     """The names of four videos that exist."""
-    names = [tmp_path / name for name in ("a", "b", "c", "d")]
-    for name in names:
-        name.touch()
-    return names
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c", tmp_path / "d"]
+    for path in paths:
+        path.touch()
+    return paths
 
 
 @pytest.fixture
@@ -111,14 +114,14 @@ def records_of_two_runs(videos):
     """Records of four videos: the first is whole, one was cut off, one failed, one was the last."""
     first, cut, failed, last = videos
     torn_frame = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
-    return [
-        *frames_of(first, 0, settings=TRACKED),
-        *frames_of(first, 1),
-        *frames_of(cut, 0),
-        *frames_of(failed, 0, settings=TRACKED),
-        torn_frame,
-        *frames_of(last, 0, 1),
-    ]
+    return (
+        frames_of(first, 0, settings=TRACKED)
+        + frames_of(first, 1)
+        + frames_of(cut, 0)
+        + frames_of(failed, 0, settings=TRACKED)
+        + [torn_frame]
+        + frames_of(last, 0, 1)
+    )
 
 
 def test_with_tracks_a_video_is_whole_or_tracked_again(resumed_path, videos, records_of_two_runs):
@@ -145,7 +148,7 @@ def test_with_tracks_a_run_writes_its_settings_again_if_none_are_left(resumed_pa
     """The address in the error may be another one, as passwords in addresses are not written."""
     source = "https://host/film.avi?key=***"
     failed_video = {"schema_version": 1, "source": source, "error": FAILURE}
-    write_fields(resumed_path, [*frames_of(source, 0, settings=TRACKED), failed_video])
+    write_fields(resumed_path, frames_of(source, 0, settings=TRACKED) + [failed_video])
     journal = Journal(resumed_path, TRACKED)  # type: ignore[arg-type]
     journal.write(image("a"))
     journal.close()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_records import failure, image, numbered
-from sink.journals import run, sources, write
+from sink.journals import run, sources, write, write_all
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError, UsageError
@@ -113,7 +113,7 @@ def test_frames_are_distinguished(journal_path):
 def test_a_journal_torn_anywhere_can_be_completed(journal_path, data):
     """The run is killed at any byte that it writes."""
     journal_path.unlink(missing_ok=True)
-    names = [f"{number}.jpg" for number in range(5)]
+    names = ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "4.jpg"]
     run(journal_path, names)
     whole = journal_path.read_bytes()
     journal_path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
@@ -195,7 +195,7 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(journal_path):
 
 
 def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(journal_path):
-    write(journal_path, failure("a"), *[image(name) for name in "bcdefgh"])
+    write_all(journal_path, [failure("a")] + [image(name) for name in "bcdefgh"])
     before = journal_path.read_bytes()
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         Journal(journal_path)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from sample_records import failure, image
-from sink.journals import settings_of, sources, write
+from sink.journals import settings_of, sources, write, write_all
 
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.record import Origin
@@ -123,7 +123,7 @@ def test_a_run_says_which_files_had_changed(resumed_path):
 @pytest.mark.parametrize(("count", "ending"), [(3, "a0, a1, a2$"), (4, r"a0, a1, a2, \.\.\.$")])
 def test_a_warning_about_changed_files_names_three(resumed_path, count, ending):
     names = [f"a{number}" for number in range(count)]
-    write(resumed_path, *[stamped("old", name) for name in names])
+    write_all(resumed_path, [stamped("old", name) for name in names])
     journal = Journal(resumed_path)
     for name in names:
         journal.skip(Origin(name, file_stamp="new"))
@@ -145,7 +145,7 @@ def journal_of_file(path, recorded_stamp, repeats=1):
     origin = Origin(str(path), path, file_stamp=recorded_stamp)
     record = replace(image("a"), origin=origin)
     journal_path = path.with_suffix(".jsonl")
-    write(journal_path, *[record] * repeats)
+    write_all(journal_path, [record] * repeats)
     return Journal(journal_path)
 
 
@@ -194,11 +194,16 @@ def test_a_file_without_a_stamp_is_skipped_by_its_path_with_a_warning(tmp_path):
 
 def test_the_progress_of_reading_is_shown(resumed_path, monkeypatch):
     monkeypatch.setattr("detcli.sink.journal.RECORDS_A_STEP", 2)
-    write(resumed_path, *[image(name) for name in "abcde"])
-    shown = []
-    Journal(resumed_path, show=lambda count, part: shown.append((count, part))).close()
-    counts, parts = zip(*shown, strict=True)
-    assert counts == (2, 4)
+    write_all(resumed_path, [image(name) for name in "abcde"])
+    counts = []
+    parts = []
+
+    def show(count, part):
+        counts.append(count)
+        parts.append(part)
+
+    Journal(resumed_path, show=show).close()
+    assert counts == [2, 4]
     assert 0 < parts[0] <= parts[1] <= 1
 
 

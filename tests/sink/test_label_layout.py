@@ -15,8 +15,9 @@ def rectangle(*sides):
     return np.array(sides, np.float32)
 
 
-def layout(*visible, gap=0):
-    return LabelLayout(IMAGE, rectangle(*visible).reshape(-1, 4), gap)
+def layout(visible=(), gap=0):
+    """A layout of labels in an image with boxes that are to stay visible."""
+    return LabelLayout(IMAGE, np.array(visible, np.float32).reshape(-1, 4), gap)
 
 
 def test_the_first_place_that_is_free_is_taken():
@@ -30,7 +31,7 @@ def test_the_first_place_that_is_free_is_taken():
 
 def test_a_point_may_be_covered():
     point = rectangle(30, 40, 30, 40)  # without an area
-    assert layout(point).place(point, SIZE, 0.15) == (30, 30)
+    assert layout([point]).place(point, SIZE, 0.15) == (30, 30)
 
 
 @pytest.mark.parametrize(("gap", "corner"), [(0, (30, 30)), (1, (30, 60))])
@@ -45,18 +46,17 @@ def test_small_boxes_stay_visible_and_large_ones_need_not():
     box = rectangle(30, 40, 70, 60)
     small = (32, 31, 42, 39)
     large = (0, 0, 100, 80)
-    assert layout(large).place(box, SIZE, 0.15) == (30, 30)
-    assert layout(small).place(box, SIZE, 0.15) != (30, 30)
-    assert layout(small).place(box, SIZE, 1) == (30, 30)
+    assert layout([large]).place(box, SIZE, 0.15) == (30, 30)
+    assert layout([small]).place(box, SIZE, 0.15) != (30, 30)
+    assert layout([small]).place(box, SIZE, 1) == (30, 30)
 
 
 def test_all_labels_together_leave_a_box_visible():
     """Each alone would cover an eighth."""
-    labels = layout((0, 0, 40, 40))
-    boxes = [rectangle(x, 20, x + 10, 40) for x in (0, 20, 0, 20)]
+    labels = layout([(0, 0, 40, 40)])
     covered = 0
-    for box in boxes:
-        left, top = labels.place(box, SIZE, 0.3)
+    for x in (0, 20, 0, 20):
+        left, top = labels.place(rectangle(x, 20, x + 10, 40), SIZE, 0.3)
         covered += max(0, min(40, left + 20) - left) * max(0, min(40, top + 10) - top)
     assert 0 < covered <= 0.3 * 40 * 40
 
@@ -80,11 +80,12 @@ def test_the_promises_hold_for_any_boxes(data):
     """Counted on a raster: labels lie apart, within the image, and boxes stay visible."""
     visible = [draw_box(data.draw) for _ in range(data.draw(st.integers(0, 6)))]
     cover = data.draw(st.sampled_from([0, 0.15, 0.5, 1]))
-    labels = layout(*visible)
+    labels = layout(visible)
     raster = np.zeros((80, 100), int)
     for _ in range(data.draw(st.integers(1, 8))):
         width, height = data.draw(st.tuples(st.integers(1, 110), st.integers(1, 90)))
-        corner = labels.place(rectangle(*draw_box(data.draw)), (width, height), cover)
+        box = np.array(draw_box(data.draw), np.float32)
+        corner = labels.place(box, (width, height), cover)
         if corner is not None:
             left, top = corner
             before = raster.sum()

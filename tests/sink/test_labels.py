@@ -37,6 +37,11 @@ def detected_in(source, rows, names=("dog", "cat", "yeti")):
     return replace(image(source), detections=detected(rows, names=names))
 
 
+def images_of(sources):
+    """An image of each source, numbered in their order."""
+    return [image(source, index=index) for index, source in enumerate(sources)]
+
+
 def reduced(record):
     """The same record, read at half its size."""
     return replace(record, picture=Image(np.zeros((20, 30, 3), np.uint8), SIZE))
@@ -181,10 +186,9 @@ def test_pycocotools_measures_results(write_coco_results, truth, records, precis
 )
 def test_images_without_an_id_of_their_own_are_left_out(name, says, write_coco_results, truth):
     names = ("x/left.jpg", name, name, "right.jpg")
-    records = [image(source, index=index) for index, source in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = write_coco_results(records, ids=CocoIds(truth))
-    first, last = (str(warning.message) for warning in caught)
+        path = write_coco_results(images_of(names), ids=CocoIds(truth))
+    first, last = messages_of(caught)
     assert says in first
     assert last == "2 images are not in the COCO results"
     assert len(set(column_of(json.loads(path.read_text()), "image_id"))) == 2
@@ -214,10 +218,10 @@ def instances(tmp_path):
     def write(images, categories=("cat", "dog")):
         content = {
             "images": [{"id": number, "file_name": name} for name, number in images.items()],
-            "categories": [
-                {"id": 10 + number, "name": name} for number, name in enumerate(categories)
-            ],
+            "categories": [],
         }
+        for number, name in enumerate(categories, 10):
+            content["categories"].append({"id": number, "name": name})
         path = tmp_path / "instances.json"
         path.write_text(json.dumps(content))
         return CocoIds(path)
@@ -262,14 +266,15 @@ def test_a_frame_has_the_number_of_its_record(name):
 
 def test_ids_never_collide(write_coco_results):
     names = ["2.jpg", "3.jpg", "cat.jpg", "dog.jpg", "x/2.jpg", "4.jpg", "6.jpg", "a.jpg"]
-    records = [image(name, index=index) for index, name in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = write_coco_results(records)
+        path = write_coco_results(images_of(names))
     ids = column_of(json.loads(path.read_text()), "image_id")
     assert ids == [2, 3, 10**18 + 3, 4, 10**18 + 5, 10**18 + 6, 6, 8]
     messages = messages_of(caught)
-    assert [message.split(":")[0] for message in messages] == ["cat.jpg", "x/2.jpg", "4.jpg"]
-    assert messages[1] == (
+    about_cat, about_2, about_4 = messages
+    assert about_cat.startswith("cat.jpg:")
+    assert about_4.startswith("4.jpg:")
+    assert about_2 == (
         "x/2.jpg: an earlier image has the COCO image id 2; this one gets 1000000000000000005"
     )
 
@@ -277,12 +282,14 @@ def test_ids_never_collide(write_coco_results):
 @pytest.mark.parametrize("count", [90, 91])
 def test_models_with_a_class_for_each_number_of_coco_have_them(count):
     names, _, _ = class_names("", count)
-    numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
-    coco_numbers = [number for number in numbers if number is not None]
-    assert coco_numbers == list(COCO_IDS)
-    assert [names[numbers.index(number)] for number in coco_numbers] == list(COCO)
-    for class_id, number in enumerate(numbers):
-        assert number in {None, class_id + 91 - count}
+    coco_names = {}
+    for class_id in range(count):
+        number = CocoIds().category_id(class_id, names)
+        if number is not None:
+            assert number == class_id + 91 - count
+            coco_names[number] = names[class_id]
+    assert list(coco_names) == list(COCO_IDS)
+    assert list(coco_names.values()) == list(COCO)
 
 
 LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.avi": 9}
@@ -397,7 +404,7 @@ def test_a_task_of_label_studio_has_a_prediction(tmp_path):
     (region,) = prediction["result"]
     value = region["value"]
     assert value["rectanglelabels"] == ["cat"]
-    sides = [value[name] for name in ("x", "y", "width", "height")]
+    sides = [value["x"], value["y"], value["width"], value["height"]]
     assert sides == pytest.approx([100 / 60, 5, 200 / 60, 6.25])
     assert region["original_width"] == 60
     assert region["original_height"] == 40
@@ -444,7 +451,8 @@ def test_motmetrics_reads_what_was_written(tracks):
     assert list(table.index) == [(5, 1), (5, 2), (8, 2)]
     assert table[["X", "Y", "Width", "Height"]].to_numpy().tolist() == [[1, 2, 2, 2.5]] * 3
     assert table["Confidence"].tolist() == [0.5] * 3
-    assert [len(notes_of(record).saved) for record in records] == [1, 1, 1, 1]
+    for record in records:
+        assert len(notes_of(record).saved) == 1
 
 
 def test_each_video_has_its_file_of_tracks(tracks):
@@ -460,6 +468,10 @@ def test_each_video_has_its_file_of_tracks(tracks):
             frame(1, without_tracks, count=1),
         ],
     )
-    names = " ".join(path.name for path in files)
-    assert re.fullmatch("film-[0-9a-f]{8}.txt film.txt z.txt", names)
-    assert [len(path.read_text().splitlines()) for path in files] == [1, 2, 0]
+    file_of_same_name, file_of_film, empty_file = files
+    assert re.fullmatch(r"film-[0-9a-f]{8}\.txt", file_of_same_name.name)
+    assert file_of_film.name == "film.txt"
+    assert empty_file.name == "z.txt"
+    assert len(file_of_same_name.read_text().splitlines()) == 1
+    assert len(file_of_film.read_text().splitlines()) == 2
+    assert empty_file.read_text() == ""

@@ -29,6 +29,14 @@ def read_numbers(line):
     return [float(text) for text in line.split()]
 
 
+def detected_boxes(boxes):
+    """Detections of one class, each with a score of 0.5."""
+    rows = []
+    for left, top, right, bottom in boxes:
+        rows.append((left, top, right, bottom, 0.5, 0))
+    return detected(rows)
+
+
 def sized(height, width):
     """An image of this size, whose pixels nobody looks at."""
     return Image(np.zeros((1, 1, 3), np.uint8), (height, width))
@@ -39,10 +47,9 @@ def sized(height, width):
 @example(height=1, width=3, box=(0, 0, 1, 1))
 @example(height=333, width=333, box=(0, 0, 0.0001, 333))
 def test_the_printed_ends_of_a_label_are_inside_the_image(height, width, box):
-    text = label_text(sized(height, width), detected([(*in_order(box), 0.5, 0)]))
+    text = label_text(sized(height, width), detected_boxes([in_order(box)]))
     for line in text.splitlines():
-        _, *numbers = read_numbers(line)
-        centre_x, centre_y, label_width, label_height = numbers
+        _, centre_x, centre_y, label_width, label_height = read_numbers(line)
         assert centre_x - label_width / 2 >= 0
         assert centre_y - label_height / 2 >= 0
         assert centre_x + label_width / 2 <= 1
@@ -53,24 +60,24 @@ def test_the_printed_ends_of_a_label_are_inside_the_image(height, width, box):
 
 @given(height=SIDES, width=SIDES, box=BOXES)
 def test_a_label_is_within_a_millionth_of_its_box(height, width, box):
-    detections = detected([(*in_order(box), 0.5, 0)])
+    detections = detected_boxes([in_order(box)])
     text = label_text(sized(height, width), detections)
     clipped = detections.within((height, width)).xyxy.astype(float)
     for (left, top, right, bottom), line in zip(clipped, text.splitlines(), strict=True):
-        _, *numbers = read_numbers(line)
         expected = [
             (left + right) / 2 / width,
             (top + bottom) / 2 / height,
             (right - left) / width,
             (bottom - top) / height,
         ]
-        assert np.abs(np.subtract(numbers, expected)).max() <= 1.0000001e-6
+        centre_and_size = read_numbers(line)[1:]
+        assert np.abs(np.subtract(centre_and_size, expected)).max() <= 1.0000001e-6
 
 
 def predict_boxes(path, height, width, *boxes):
     """The prediction of Label Studio for boxes in an image of this size."""
-    rows = [(*box, 0.5, 0) for box in boxes]
-    record = replace(image(), picture=sized(height, width), detections=detected(rows))
+    detections = detected_boxes(boxes)
+    record = replace(image(), picture=sized(height, width), detections=detections)
     feed(LabelStudioSink(AtomicFile(path)), record)
     (task,) = json.loads(path.read_text())
     return task["predictions"][0]

@@ -102,14 +102,15 @@ def read_lines(text):
 def test_json_comes_back_in_order(written, sink_class, read):
     records = [image(count=2), failure(index=1), image("b.jpg", index=2, count=0)]
     fields_of_records = read(written(sink_class, records))
-    assert fields_of_records == [record.to_json() for record in records]
-    for fields in fields_of_records:
+    for fields, record in zip(fields_of_records, records, strict=True):
+        assert fields == record.to_json()
         validator("predict").validate(fields)
 
 
 def test_json_has_one_record_per_line(written):
     lines = written(JsonSink, [image("猫"), failure()]).splitlines()
-    assert [line[0] for line in lines] == ["[", "{", "{", "]"]
+    first_characters = [line[0] for line in lines]
+    assert first_characters == ["[", "{", "{", "]"]
     assert "猫" in lines[1]
 
 
@@ -263,9 +264,9 @@ def test_a_blank_line_keeps_images_apart_that_take_several(written):
     empty = image(count=0)
     full = image(count=1)
     lines = written(TableSink, [empty, empty, full, full, empty, empty]).splitlines()
-    empty_line = "a.jpg  60x40  nothing found"
+    empty_lines = ["a.jpg  60x40  nothing found"] * 2
     table = lines[3:6]
-    assert lines == [empty_line, empty_line, "", *table, "", *table, "", empty_line, empty_line]
+    assert lines == empty_lines + [""] + table + [""] + table + [""] + empty_lines
 
 
 def test_a_narrow_terminal_breaks_sentences_between_words(table_on_terminal, monkeypatch):
@@ -292,7 +293,8 @@ def test_a_terminal_gets_colours_unless_it_wants_none(table_on_terminal, monkeyp
 def test_heads_of_columns_are_shown_once_on_a_terminal(table_on_terminal):
     text = table_on_terminal(image("a.jpg"), image(count=0), image("b.jpg"))
     lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", text).splitlines()
-    assert sum(line.startswith("class ") for line in lines) == 1
+    headings = [line for line in lines if line.startswith("class ")]
+    assert len(headings) == 1
     detection_rows = [line for line in lines if "0.50" in line]
     assert len(detection_rows) == 2
     assert detection_rows[0].index("0.50") == detection_rows[1].index("0.50")
@@ -314,7 +316,6 @@ def test_other_columns_have_their_heads_shown(table_on_terminal):
 
 
 def test_frames_without_detections_take_no_line_on_a_terminal(table_on_terminal):
-    frames = [frame(number, count=number % 2) for number in range(3)]
-    text = table_on_terminal(*frames, image(count=0), failure())
+    text = table_on_terminal(frame(0), frame(1, count=1), frame(2), image(count=0), failure())
     assert re.findall(r"frame \d", text) == ["frame 1"]
     assert "nothing found" in text  # of the image

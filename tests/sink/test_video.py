@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from made_videos import YARD, film, live, play
+from made_videos import YARD, film, live, live_frames, play
 from sample_records import Film, failed_frame, failure, feed, feed_all, frame, image, numbered
 from thinning import thin
 
@@ -36,7 +36,7 @@ def write_videos(tmp_path):
     return write
 
 
-def shades(*expected):
+def shades(expected):
     """The shades of frames, as far as the codec keeps them."""
     return pytest.approx(list(expected), abs=TOLERANCE)
 
@@ -47,7 +47,7 @@ def test_images_are_ignored_and_failed_frames_alone_make_no_video(write_videos):
 
 def test_one_frame_per_record_in_order(write_videos):
     (video,) = write_videos(film(20)).values()
-    assert video.shades == shades(*range(0, 200, 10))
+    assert video.shades == shades(range(0, 200, 10))
     assert video.size == (40, 60)
 
 
@@ -62,7 +62,7 @@ def test_detections_are_drawn(tmp_path):
 def test_each_video_has_a_file(write_videos):
     faster = Film("b.mp4", 25.0)
     same_name = Film("elsewhere/film.mov", 5.0)
-    videos = write_videos([*film(3), *film(4, faster), *film(5, same_name), *film(2), *film(1)])
+    videos = write_videos(film(3) + film(4, faster) + film(5, same_name) + film(2) + film(1))
     counts_and_rates = {}
     for name, video in videos.items():
         without_hash = re.sub("-[0-9a-f]{8}", "-#", name)
@@ -79,15 +79,15 @@ def test_each_video_has_a_file(write_videos):
 def test_a_stride_repeats_no_frame(write_videos):
     records = [frame(number, Film("a.avi", 2.0), number * 5) for number in (0, 5, 10, 15)]
     (video,) = write_videos(records).values()
-    assert video.shades == shades(0, 25, 50, 75)
+    assert video.shades == shades([0, 25, 50, 75])
 
 
 def test_a_change_of_size_begins_a_new_file(write_videos):
     small = film(3, step=30)
-    large = [frame(number, shade=number * 30, size=(80, 120)) for number in (4, 5)]
-    videos = write_videos([*small, failed_frame(3), *large])
-    assert videos["film.mp4"].shades == shades(0, 30, 60, 60)
-    assert videos["film-2.mp4"].shades == shades(120, 150)
+    large = [frame(4, shade=120, size=(80, 120)), frame(5, shade=150, size=(80, 120))]
+    videos = write_videos(small + [failed_frame(3)] + large)
+    assert videos["film.mp4"].shades == shades([0, 30, 60, 60])
+    assert videos["film-2.mp4"].shades == shades([120, 150])
     assert videos["film-2.mp4"].size == (80, 120)
 
 
@@ -97,8 +97,8 @@ def test_interleaved_live_sources_have_one_file_each(write_videos):
         interleaved.append(of_door)
         interleaved.append(of_yard)
     videos = write_videos(interleaved)
-    assert videos["camera-0.mp4"].shades == shades(0, 20, 40)
-    assert videos["camera-1.mp4"].shades == shades(0, 5, 10)
+    assert videos["camera-0.mp4"].shades == shades([0, 20, 40])
+    assert videos["camera-1.mp4"].shades == shades([0, 5, 10])
 
 
 @pytest.mark.parametrize("name", ["%03d", "new\nline", "concat:x", "猫 é", "a|b", "[x]*"])
@@ -173,7 +173,7 @@ def test_a_failed_frame_repeats_the_one_before_or_is_black(save_plain):
     records = film(6, step=30)
     for number in (0, 2, 3, 5):
         records[number] = failed_frame(number)
-    assert save_plain(records).shades == shades(0, 30, 30, 30, 120, 120)
+    assert save_plain(records).shades == shades([0, 30, 30, 30, 120, 120])
 
 
 DAY = 24 * 3600 * LIVE_RATE
@@ -182,19 +182,19 @@ DAY = 24 * 3600 * LIVE_RATE
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ((0, 1, 2, 3), (0, 20, 40, 60)),
-        ((0, 0.9, 2.2, 2.8), (0, 20, 40, 60)),
-        ((0, 3, 4), (0, 0, 0, 20, 40)),
-        ((0, 0.3, 1, 1.2, 2), (0, 40, 80)),
-        ((100, 101, 102), (0, 20, 40)),
-        ((5, 3, 6), (0, 40)),
+        ([0, 1, 2, 3], [0, 20, 40, 60]),
+        ([0, 0.9, 2.2, 2.8], [0, 20, 40, 60]),
+        ([0, 3, 4], [0, 0, 0, 20, 40]),
+        ([0, 0.3, 1, 1.2, 2], [0, 40, 80]),
+        ([100, 101, 102], [0, 20, 40]),
+        ([5, 3, 6], [0, 40]),
         # a long pause is shortened
-        ((0, 1, DAY, DAY + 1, DAY + 3), (0, *[20] * round(10 * LIVE_RATE), 40, 60, 60, 80)),
+        ([0, 1, DAY, DAY + 1, DAY + 3], [0] + [20] * round(10 * LIVE_RATE) + [40, 60, 60, 80]),
     ],
 )
 def test_live_frames_are_placed_by_their_time(save_plain, times, expected):
-    video = save_plain(live(*times))
-    assert video.shades == shades(*expected)
+    video = save_plain(live_frames(times))
+    assert video.shades == shades(expected)
     assert video.rate == LIVE_RATE
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from folders import visible_names
 from made_videos import YARD, film, live, play
 from sample_records import feed, feed_all, frame
 from small_disk import small_disk
@@ -33,7 +34,8 @@ def test_a_folder_that_opencv_cannot_open_or_an_odd_size_is_an_output_error(tmp_
     monkeypatch.setattr(video, "_has_h264", lambda: False)
     with pytest.raises(OutputError, match="not Unicode"):
         feed(VideoSink(OutputFolder(out)), frame(0))
-    assert [path.name for path in tmp_path.rglob("[!.]*")] == [out.name, "film.mp4"]
+    assert visible_names(tmp_path) == [out.name]
+    assert visible_names(out) == ["film.mp4"]
 
 
 @pytest.mark.parametrize(("frames", "hint"), [(5, "can be played"), (0, "the video has no frame")])
@@ -53,7 +55,7 @@ def test_before_the_disk_is_full_the_video_ends(frames, hint, tmp_path, monkeypa
 
 def noise(random, count, size=(40, 60)):
     for record in film(count, step=0):
-        pixels = random.integers(0, 255, (*size, 3), np.uint8)
+        pixels = random.integers(0, 255, size + (3,), np.uint8)
         yield replace(record, picture=Image.whole(pixels))
 
 
@@ -71,7 +73,7 @@ def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random)
             write()
         with pytest.raises(OutputError, match=r"film\.mp4 is not complete: 0 of \d+ frames"):
             sink.close()
-    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
+    assert visible_names(tmp_path) == ["film.mp4"]
     assert (tmp_path / "film.mp4").read_text() == "earlier"
 
 
@@ -123,7 +125,7 @@ def test_a_disk_that_fills_up(tmp_path, random):
         written = [record for record in records if notes_of(record).saved]
         assert len(written) > 10
         assert len(play(disk / "film.mp4").shades) == len(written)
-        assert [path.name for path in disk.glob("[!.]*")] == ["film.mp4"]
+        assert visible_names(disk) == ["film.mp4"]
     finally:
         subprocess.run([unmount, str(disk)], check=True)
 
@@ -152,5 +154,5 @@ def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
         os.kill(process.pid, signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in stderr
-    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
+    assert visible_names(tmp_path) == ["film.mp4"]
     assert len(play(tmp_path / "film.mp4").shades) > 20
