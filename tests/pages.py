@@ -26,6 +26,11 @@ def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
 
 
 def record(source, *boxes, **more_fields):
+    """Like `record_of`, with boxes that are given one by one."""
+    return record_of(source, boxes, **more_fields)
+
+
+def record_of(source, boxes, **more_fields):
     """The record of an image of 80x60 pixels."""
     fields = sample_records.image(source).to_json()
     return fields | {"width": 80, "height": 60, "detections": boxes} | more_fields

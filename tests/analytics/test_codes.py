@@ -65,6 +65,19 @@ def canvas(height=400, width=600):
     return np.full((height, width, 3), 170, np.uint8)
 
 
+def put_symbols(pixels, texts_of_symbols):
+    """Put symbols of texts side by side, and return their boxes."""
+    boxes = []
+    for number, text in enumerate(texts_of_symbols):
+        boxes.append(put(pixels, symbol(text), 60 + 260 * number, 100))
+    return boxes
+
+
+def confirmed_count(detections):
+    """How many detections are confirmed by what was read."""
+    return sum(row.get("confirmed", False) for row in detections)
+
+
 def record_of(pixels, boxes=(), classes=(), names=NAMES):
     """A record of an image in which something was detected."""
     detections = Detections(
@@ -116,7 +129,7 @@ def test_each_kind_is_read(way):
 
 def test_each_detection_gets_its_own_text():
     pixels = canvas(400, 900)
-    boxes = [put(pixels, symbol(f"{n}"), 60 + 260 * n, 100) for n in range(3)]
+    boxes = put_symbols(pixels, ["0", "1", "2"])
     assert texts(read(record_of(pixels, boxes[::-1], ["qr_code"] * 3))) == ["2", "1", "0"]
 
 
@@ -331,7 +344,7 @@ def watch(record, conf=0.5):
 
 def test_below_the_confidence_only_what_is_read_counts():
     pixels = canvas(400, 900)
-    boxes = [put(pixels, symbol(str(n)), 60 + 260 * n, 100) for n in range(2)]
+    boxes = put_symbols(pixels, ["0", "1"])
     record = record_of(pixels, boxes + [[600, 100, 800, 300]], ["qr_code"] * 3)
     below = watch(record, 0.95)
     assert column_of(below, "text") == ["0", "1"]
@@ -340,7 +353,8 @@ def test_below_the_confidence_only_what_is_read_counts():
     assert [below[0]["x1"], below[0]["y1"]] == boxes[0][:2]  # of the detector
     above = watch(record, 0.1)
     assert column_of(above, "text") == ["0", "1", None]
-    assert not any("confirmed" in row for row in above)
+    for row in above:
+        assert "confirmed" not in row
     mistaken = record_of(pixels, boxes, ["aztec"] * 2)
     assert set(column_of(watch(mistaken, 0.95), "class_name")) == {"qr_code"}
 
@@ -360,7 +374,7 @@ def test_markers_of_a_board_that_were_not_detected_are_added():
     boxes = [put(pixels, marker("DICT_5X5_1000", n), 60 + 160 * n, 100) for n in range(5)]
     markers = rows(read(record_of(pixels, boxes[:1], ["aruco"])))
     assert sorted(column_of(markers, "text")) == ["0", "1", "2", "3", "4"]
-    assert sum(row.get("confirmed", False) for row in markers) == 4
+    assert confirmed_count(markers) == 4
 
 
 @pytest.mark.parametrize(
@@ -372,7 +386,7 @@ def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added
     small = codes.Barcode("23", f"DICT_{dictionary}", b"", corners, "aruco")
     monkeypatch.setattr(codes, "read_markers", lambda *_: iter([small]))
     markers = rows(read(record_of(canvas(), [[200, 200, 300, 300]], ["aruco"])))
-    assert sum(row.get("confirmed", False) for row in markers) == added
+    assert confirmed_count(markers) == added
 
 
 @pytest.mark.parametrize(
@@ -509,9 +523,11 @@ def test_a_track_keeps_its_text_for_more_than_one_frame():
 
 def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
     spoilt_record, _ = one_of("", "qr_code", spoilt("qr_code"))
-    frames = [read(one_of("known")[0]), read(spoilt_record), read(blank())]
-    assert frames[1].detections.symbols[0] is not None
-    frames = [tracked(record, number, 7) for number, record in enumerate(frames)]
+    readable = tracked(read(one_of("known")[0]), 0, 7)
+    located = tracked(read(spoilt_record), 1, 7)
+    without_symbol = tracked(read(blank()), 2, 7)
+    assert located.detections.symbols[0] is not None
+    frames = [readable, located, without_symbol]
     assert texts_of_frames(track_texts.TrackTexts(), frames) == [["known"]] * 3
 
 

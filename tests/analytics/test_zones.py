@@ -6,6 +6,7 @@ import numpy as np
 import optional
 import pytest
 import shapely
+from analytics.overlays import captions_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from json_lines import column_of
@@ -74,8 +75,8 @@ def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
     box_array = np.array(boxes, np.float32)
     zone = supervision.PolygonZone(np.array(points))
     by_supervision = zone.trigger(supervision.Detections(xyxy=box_array))
-    text = "zone=" + ",".join(f"{x},{y}" for x, y in points)
-    record = watched(box_array, [text])
+    corner_texts = [f"{x},{y}" for x, y in points]
+    record = watched(box_array, ["zone=" + ",".join(corner_texts)])
     are_inside = [zones == ("zone",) for zones in record.detections.zones]
     assert are_inside == by_supervision.tolist()
 
@@ -101,7 +102,7 @@ def test_each_detection_has_its_zones():
     record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], ZONES)
     zones = column_of(record.to_json()["detections"], "zones")
     assert zones == [["left"], ["left", "low"], ["low"], []]
-    assert [caption for caption, _ in record.overlay.zones] == ["left 2", "low 2"]
+    assert captions_of(record.overlay.zones) == ["left 2", "low 2"]
     in_zones = [("left", "cat"), ("low", "cat"), ("low", "cat")]
     assert list(record.detections[1:].zones_and_lines()) == in_zones
     zones_within = record.detections.within((SIZE, SIZE)).zones.tolist()
@@ -112,7 +113,7 @@ def test_each_detection_has_its_zones():
 def test_a_zone_outside_of_the_image_is_warned_of_once(points):
     watch = Watcher(zoned([f"away={points}", "edge=50,50,180,50,180,180"]))
     square = replace(image().picture, size=(SIZE, SIZE))
-    records = [replace(image(name), picture=square) for name in ("a.jpg", "b.jpg")]
+    records = [replace(image("a.jpg"), picture=square), replace(image("b.jpg"), picture=square)]
     with pytest.warns(DetcliWarning) as warnings:
         _ = [watch(record) for record in records]
     (warning,) = warnings
@@ -123,7 +124,7 @@ def test_a_zone_outside_of_the_image_is_warned_of_once(points):
 def test_an_image_without_detections_still_shows_its_zones():
     record = watched([], ZONES)
     assert record.to_json()["detections"] == []
-    assert [caption for caption, _ in record.overlay.zones] == ["left 0", "low 0"]
+    assert captions_of(record.overlay.zones) == ["left 0", "low 0"]
 
 
 def test_without_zones_records_pass_as_they_are():

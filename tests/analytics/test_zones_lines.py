@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import optional
 import pytest
+from analytics.overlays import captions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import FILM, Film, detected, frame, image
@@ -119,7 +120,7 @@ def test_a_frame_without_detections_still_shows_its_lines():
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
-        assert [caption for caption, _ in record.overlay.lines] == ["gate 0 left, 0 right"]
+        assert captions_of(record.overlay.lines) == ["gate 0 left, 0 right"]
     assert watch(image()).overlay.lines == ()  # a photo has no tracks
 
 

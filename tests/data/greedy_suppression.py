@@ -17,9 +17,13 @@ def greedy_suppression(
     for index in range(len(boxes)):
         if len(selected) == limit:
             break
-        rivals = [better for better in selected if class_id[better] == class_id[index]]
-        overlaps = [intersection_over_union(boxes[rival], boxes[index]) for rival in rivals]
-        if not any(overlap > np.float32(iou_threshold) for overlap in overlaps):
+        is_suppressed = False
+        for better in selected:
+            if class_id[better] == class_id[index]:
+                overlap = intersection_over_union(boxes[better], boxes[index])
+                if overlap > np.float32(iou_threshold):
+                    is_suppressed = True
+        if not is_suppressed:
             selected.append(index)
     return selected
 

@@ -32,10 +32,15 @@ def detections():
 def test_rows_are_box_score_id_and_name():
     rows = list(detections())
     assert len(detections()) == len(rows) == 3
-    expected = [(np.float32(0.9), 2, "猫"), (0.5, 0, "person"), (0.25, 1, "car")]
-    assert [row[1:] for row in rows] == expected
-    assert [box.tolist() for box, *_ in rows] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
-    assert [type(value) for value in rows[0][1:]] == [float, int, str]
+    boxes = [row[0].tolist() for row in rows]
+    assert boxes == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
+    assert rows[0][1:] == (np.float32(0.9), 2, "猫")
+    assert rows[1][1:] == (0.5, 0, "person")
+    assert rows[2][1:] == (0.25, 1, "car")
+    _, score, class_id, name = rows[0]
+    assert type(score) is float
+    assert type(class_id) is int
+    assert type(name) is str
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_indexing_gives_detections_again(index, rows):
     assert selected.xyxy.shape == (len(rows), 4)
     assert selected.xyxy[:, 0].tolist() == rows
     assert selected.score.tolist() == detections().score[rows].tolist()
-    assert selected.class_id.tolist() == [[2, 0, 1][row] for row in rows]
+    assert selected.class_id.tolist() == np.array([2, 0, 1])[rows].tolist()
 
 
 @pytest.mark.parametrize("index", [3, [3], np.array([True, False])])
@@ -93,9 +98,11 @@ def test_empty_has_the_usual_shapes_and_types():
     + [((12,), (3,), (3,)), ((3, 4), (3, 1), (3,)), ((3, 4), (3,), (3, 1)), ((0,), (0,), (0,))],
 )
 def test_arrays_of_different_lengths_are_refused(boxes, scores, ids):
-    arrays = np.zeros(boxes, np.float32), np.zeros(scores, np.float32), np.zeros(ids, int)
+    xyxy = np.zeros(boxes, np.float32)
+    score = np.zeros(scores, np.float32)
+    class_id = np.zeros(ids, int)
     with pytest.raises(ValueError, match="must be"):
-        Detections(*arrays, NAMES)
+        Detections(xyxy, score, class_id, NAMES)
 
 
 def test_a_class_without_a_name_is_refused():
@@ -183,12 +190,14 @@ def test_a_summary_is_what_is_printed():
 
 
 def test_the_fields_of_records():
-    row, *_ = detections().to_dict()
+    row = detections().to_dict()[0]
     corners = {"x1": 0.0, "y1": 0.0, "x2": 0.0, "y2": 0.0}
     assert row == {"class_id": 2, "class_name": "猫", "score": 0.9, **corners}
-    assert {type(row[name]) for name in ("x1", "score")} == {float}
-    objects = (np.fromiter([value], object, 1) for value in (("door",), (("gate", "left"),), None))
-    zones, crossed, symbols = objects
+    assert type(row["x1"]) is float
+    assert type(row["score"]) is float
+    zones = np.fromiter([("door",)], object, 1)
+    crossed = np.fromiter([(("gate", "left"),)], object, 1)
+    symbols = np.fromiter([None], object, 1)
     full = replace(detections()[0], track_id=np.array([4]), zones=zones, crossed=crossed)
     (row,) = replace(full, symbols=symbols).to_dict()
     assert row["track_id"] == 4
@@ -442,9 +451,10 @@ def test_intersections_are_those_of_supervision(random):
 
     corners = random.uniform(0, 100, (2, 20, 2, 2)).astype(np.float32)
     corners.sort(axis=2)
-    first, second = [
-        Detections(boxes.reshape(20, 4), np.ones(20), np.zeros(20, int), NAMES) for boxes in corners
-    ]
+    scores = np.ones(20)
+    class_ids = np.zeros(20, int)
+    first = Detections(corners[0].reshape(20, 4), scores, class_ids, NAMES)
+    second = Detections(corners[1].reshape(20, 4), scores, class_ids, NAMES)
     expected = supervision.box_iou_batch(first.xyxy, second.xyxy)
     assert expected.max() > 0.3
     np.testing.assert_allclose(first.iou(second), expected, atol=1e-5)

@@ -161,11 +161,15 @@ def plain_shortest_edge(height, width, size, max_size):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([(800, 1333), (256, 427)]))
 def test_by_shortest_edge(height, width, edges):
-    expected = plain_shortest_edge(height, width, *edges)
-    letterbox = Letterbox.by_shortest_edge((height, width), *edges)
-    assert letterbox.canvas == letterbox.resized == tuple(max(1, side) for side in expected)
-    rounded = Letterbox.by_shortest_edge((height, width), *edges, multiple=16)
-    assert rounded.canvas == tuple(max(16, side - side % 16) for side in expected)
+    shortest, longest = edges
+    new_height, new_width = plain_shortest_edge(height, width, shortest, longest)
+    letterbox = Letterbox.by_shortest_edge((height, width), shortest, longest)
+    assert letterbox.canvas == (max(1, new_height), max(1, new_width))
+    assert letterbox.resized == letterbox.canvas
+    rounded = Letterbox.by_shortest_edge((height, width), shortest, longest, multiple=16)
+    rounded_height = new_height - new_height % 16
+    rounded_width = new_width - new_width % 16
+    assert rounded.canvas == (max(16, rounded_height), max(16, rounded_width))
 
 
 def test_by_shortest_edge_as_published():
@@ -185,7 +189,8 @@ def test_by_shortest_edge_as_published():
     ],
 )
 def test_what_two_boxes_share(one, other, shared, iou):
-    left, right = (np.array(box, np.float32) for box in (one, other))
+    left = np.array(one, np.float32)
+    right = np.array(other, np.float32)
     assert intersection_boxes(left, right).tolist() == list(shared)
     assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
     rows = overlap(np.stack([left, right])[:, None], right)

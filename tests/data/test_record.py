@@ -204,7 +204,7 @@ def test_what_is_no_record_of_version_1_is_none_of_version_2(field):
 
 def test_a_mark_that_is_none_is_named():
     with pytest.raises(ValueError, match=r'^marks\[1\]\.mark is "odd"$'):
-        to_marks([{"source": "a", "mark": mark} for mark in ("drop", "odd")])
+        to_marks([{"source": "a", "mark": "drop"}, {"source": "a", "mark": "odd"}])
 
 
 def test_an_error_may_have_no_hint():
@@ -218,9 +218,11 @@ def test_an_error_may_have_no_hint():
 
 def test_names_have_the_same_slashes_on_every_system(monkeypatch):
     monkeypatch.setattr(os, "sep", "\\")
-    origins = [Origin(name) for name in ("pics\\a.jpg", "C:\\a.mp4", "s3://bucket/a\\b.jpg")]
+    origins = [Origin("pics\\a.jpg"), Origin("C:\\a.mp4"), Origin("s3://bucket/a\\b.jpg")]
     notes = RecordNotes([PureWindowsPath("out/a.jpg")])  # type: ignore[list-item]
-    all_fields = [record(detections([]), origin=entry, _notes=notes).to_json() for entry in origins]
+    all_fields = []
+    for origin in origins:
+        all_fields.append(record(detections([]), origin=origin, _notes=notes).to_json())
     assert column_of(all_fields, "source") == [
         "pics/a.jpg",
         "C:/a.mp4",

@@ -21,7 +21,12 @@ def box(corners=STONE, score=0.5, name="animal", **more_fields):
     return fields | more_fields
 
 
-def image(source, *boxes, width=1000, height=800, **more_fields):
+def image(source, *boxes, **more_fields):
+    """Like `image_of`, with boxes that are given one by one."""
+    return image_of(source, boxes, **more_fields)
+
+
+def image_of(source, boxes, width=1000, height=800, **more_fields):
     """A record, without what repeats do not need."""
     fields = {"source": source, "width": width, "height": height, "detections": list(boxes)}
     return fields | more_fields
@@ -32,7 +37,7 @@ def folder(name, count, *boxes):
     records = []
     for number in range(count):
         copies = [dict(fields) for fields in boxes]
-        records.append(image(f"{name}/{number}.jpg", *copies))
+        records.append(image_of(f"{name}/{number}.jpg", copies))
     return records
 
 
@@ -42,6 +47,11 @@ def find(records):
     for record in records:
         finder.add(record)
     return finder.find_groups()
+
+
+def image_counts(groups):
+    """The number of images of each group."""
+    return [group.image_count for group in groups]
 
 
 def test_no_records_have_no_repeats():
@@ -64,7 +74,7 @@ def test_several_boxes_of_an_image_count_as_one_image():
 
 
 def test_a_group_says_where_it_is_and_which_images_it_begins_and_ends_with():
-    records = [image("a/empty.jpg"), *folder("a", 11, box()), image("a/empty2.jpg")]
+    records = [image("a/empty.jpg")] + folder("a", 11, box()) + [image("a/empty2.jpg")]
     records[5]["detections"].insert(0, box((0, 0, 5, 5), 0.9))
     records[5]["detections"][1]["score"] = 0.6
     (group,) = find(records)
@@ -113,22 +123,24 @@ def test_images_without_a_folder_have_the_working_folder():
 
 
 def test_images_of_another_size_are_compared_by_fractions():
-    halved = [box((50, 100, 100, 150))]
-    small = [image(f"a/small{number}.jpg", *halved, width=500, height=400) for number in range(5)]
+    small = []
+    for number in range(5):
+        halved = box((50, 100, 100, 150))
+        small.append(image(f"a/small{number}.jpg", halved, width=500, height=400))
     (group,) = find(list(folder("a", 5, box())) + small)
     assert group.image_count == 10
 
 
 def test_the_group_with_the_most_images_is_the_first():
-    records = [
-        *folder("a", 10, box(score=0.9)),
-        *folder("b", 12, box()),
-        *folder("c", 11, box(), box((500, 500, 600, 600))),
-    ]
+    records = folder("a", 10, box(score=0.9))
+    records += folder("b", 12, box())
+    records += folder("c", 11, box(), box((500, 500, 600, 600)))
     groups = find(records)
-    assert [group.number for group in groups] == [1, 2, 3, 4]
-    assert [group.image_count for group in groups] == [12, 11, 11, 10]
-    assert [group.place for group in groups] == ["b", "c", "c", "a"]
+    places = [group.place for group in groups]
+    numbers = [group.number for group in groups]
+    assert places == ["b", "c", "c", "a"]
+    assert numbers == [1, 2, 3, 4]
+    assert image_counts(groups) == [12, 11, 11, 10]
 
 
 def test_numbers_go_on_behind_those_of_groups_that_were_dropped_before():
@@ -141,11 +153,10 @@ def test_a_box_with_few_images_leaves_its_neighbours_to_others():
     alone = image("a/alone.jpg", box((90, 200, 190, 300), 0.99))  # IoU 0.82 with the stone
     between = folder("a", 10, box((95, 200, 195, 300), 0.4))  # IoU 0.90 with both
     groups = find([alone] + between)
-    assert [group.image_count for group in groups] == [11]
+    assert image_counts(groups) == [11]
     stones = folder("b", 9, box(score=0.6))
-    assert [group.image_count for group in find(stones + [image("b/x.jpg", box(score=0.4))])] == [
-        10
-    ]
+    groups = find(stones + [image("b/x.jpg", box(score=0.4))])
+    assert image_counts(groups) == [10]
 
 
 def slow_groups(records):
@@ -169,7 +180,8 @@ def slow_groups(records):
         images = {boxes[member][3] for member in members}
         if len(images) >= repeats.MIN_IMAGES:
             seen.update(members)
-            groups.append((-len(images), *kind, corners, len(members)))
+            place, class_name = kind
+            groups.append((-len(images), place, class_name, corners, len(members)))
     return sorted(groups)
 
 
@@ -187,8 +199,9 @@ def summaries(groups):
     """What the slow search says of groups."""
     texts = []
     for group in groups:
-        kind = (group.place, group.class_name)
-        texts.append((-group.image_count, *kind, group.box, group.box_count))
+        texts.append(
+            (-group.image_count, group.place, group.class_name, group.box, group.box_count)
+        )
     return texts
 
 
@@ -209,8 +222,11 @@ def locations_in_turn(records):
                     break
             else:
                 locations.append((kind, corners, {number}))
-    suspicious = [(kind, images) for kind, _, images in locations if len(images) >= MIN_IMAGES]
-    return sorted(suspicious, key=lambda location: (location[0], min(location[1])))
+    suspicious = []
+    for kind, _, images in locations:
+        if len(images) >= MIN_IMAGES:
+            suspicious.append((kind, images))
+    return suspicious
 
 
 def test_stones_are_those_that_detections_compared_in_turn_show():
@@ -225,14 +241,14 @@ def test_stones_are_those_that_detections_compared_in_turn_show():
                     boxes.append(box((left, top, left + 90, top + 60), numbers.uniform(0.2, 0.9)))
             left, top = numbers.uniform(0, 700), numbers.uniform(0, 500)
             boxes.append(box((left, top, left + 150, top + 120), 0.8))  # an animal that walks by
-            records.append(image(f"site{site}/{index}.jpg", *boxes))
+            records.append(image_of(f"site{site}/{index}.jpg", boxes))
     in_turn = []
-    for kind, images in locations_in_turn(records):
-        in_turn.append((*kind, len(images), min(images), max(images)))
+    for (place, class_name), images in locations_in_turn(records):
+        in_turn.append((place, class_name, len(images), min(images), max(images)))
     at_once = []
     for group in find(records):
-        counts = (group.image_count, group.first_record, group.last_record)
-        at_once.append((group.place, group.class_name, *counts))
+        images_of_group = (group.image_count, group.first_record, group.last_record)
+        at_once.append((group.place, group.class_name) + images_of_group)
     assert len(at_once) == 6
     assert sorted(at_once) == sorted(in_turn)
 
@@ -254,7 +270,7 @@ boxes_of_image = st.lists(
 )
 images = st.lists(
     st.builds(
-        lambda place, boxes: image(f"{place}/a.jpg", *boxes),
+        lambda place, boxes: image_of(f"{place}/a.jpg", boxes),
         st.sampled_from(["a", "b"]),
         boxes_of_image,
     ),
@@ -289,9 +305,9 @@ def test_groups_of_jittering_boxes_are_those_of_a_comparison_of_all_pairs(seed):
         for _ in range(2):
             left, top = numbers.choice([100, 130, 400], 2) + numbers.normal(0, 3, 2)
             width, height = np.exp(numbers.choice([3.0, 4.0, 5.0], 2) + numbers.normal(0, 0.05, 2))
-            corners = (left, top, left + width, top + height)
-            boxes.append(box([round(float(edge), 2) for edge in corners], 0.5))
-        records.append(image(f"a/{index}.jpg", *boxes))
+            corners = np.round([left, top, left + width, top + height], 2)
+            boxes.append(box(corners.tolist(), 0.5))
+        records.append(image_of(f"a/{index}.jpg", boxes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "MIN_IMAGES", 3)
         assert summaries(find(records)) == slow_groups(records)

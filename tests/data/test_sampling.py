@@ -24,9 +24,11 @@ def sample(scores, size, seed=0, order=None):
     """The numbers of the records in a sample."""
     stratified_sample = StratifiedSample(size, seed)
     for number in order or range(len(scores)):
-        stratified_sample.add(*record(number, scores[number]))
+        fields, best_score = record(number, scores[number])
+        stratified_sample.add(fields, best_score)
     assert stratified_sample.record_count == len(scores)
-    return [int(fields["source"].removesuffix(".jpg")) for fields in stratified_sample.records()]
+    names = column_of(stratified_sample.records(), "source")
+    return [int(name.removesuffix(".jpg")) for name in names]
 
 
 def plain_shares(sizes, size):
@@ -46,12 +48,16 @@ def plain_shares(sizes, size):
 @given(SCORES, st.integers(1, 40))
 def test_strata_have_equal_shares(scores, size):
     numbers = sample(scores, size)
-    strata = [stratum_of(*record(number, score)) for number, score in enumerate(scores)]
+    strata = []
+    for number, score in enumerate(scores):
+        fields, best_score = record(number, score)
+        strata.append(stratum_of(fields, best_score))
     shares, rest = plain_shares(Counter(strata), size)
-    drawn = Counter(strata[number] for number in numbers)
+    drawn = Counter([strata[number] for number in numbers])
     assert len(numbers) == min(size, len(scores))
     assert numbers == sorted(set(numbers))
-    assert all(drawn[stratum] >= shares[stratum] for stratum in shares)
+    for stratum, share in shares.items():
+        assert drawn[stratum] >= share
     assert drawn.total() - shares.total() <= rest
 
 
@@ -77,7 +83,8 @@ def test_each_record_of_a_stratum_has_the_same_chance():
     for seed in range(2000):
         counts.update(sample([0.5] * 10, 2, seed=seed))
     assert len(counts) == 10
-    assert all(340 < count < 460 for count in counts.values())
+    for count in counts.values():
+        assert 340 < count < 460
 
 
 def test_frames_of_a_video_are_drawn_apart():

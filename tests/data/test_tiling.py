@@ -1,6 +1,5 @@
 """Tiles cover an image, and what several of them show is one object."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,11 @@ from detcli.data.tiling import merge
 
 
 def detections_of(*rows):
+    """Like `detections_from`, with rows that are given one by one."""
+    return detections_from(rows)
+
+
+def detections_from(rows):
     """Detections, best first, from rows as in `with_classes`, in pixels of an area."""
     return detected(sorted(with_classes(rows), key=lambda row: -row[4]))
 
@@ -24,7 +28,7 @@ def with_classes(rows):
     complete_rows = []
     for row in rows:
         if len(row) == 5:
-            complete_rows.append((*row, 0))
+            complete_rows.append(tuple(row) + (0,))
         else:
             complete_rows.append(row)
     return complete_rows
@@ -33,8 +37,9 @@ def with_classes(rows):
 def rows(detections):
     rounded_rows = []
     for box, score, class_id, _ in detections:
-        left, top, right, bottom = (round(float(side), 2) for side in box)
-        rounded_rows.append((left, top, right, bottom, round(score, 4), class_id))
+        left, top, right, bottom = box.tolist()
+        corners = (round(left, 2), round(top, 2), round(right, 2), round(bottom, 2))
+        rounded_rows.append(corners + (round(score, 4), class_id))
     return rounded_rows
 
 
@@ -75,8 +80,9 @@ def test_what_is_no_tiling_is_refused_with_what_to_write(message, texts):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
 def test_tiles_cover_the_image_and_overlap(height, width, size, overlap):
-    *tiles, whole_image = Tiling(size, overlap=overlap).areas((height, width))
-    assert whole_image == (0, 0, width, height)
+    areas = Tiling(size, overlap=overlap).areas((height, width))
+    tiles = areas[:-1]
+    assert areas[-1] == (0, 0, width, height)
     assert bool(tiles) == (max(height, width) > size)
     for axis, length in ((0, width), (1, height)):
         starts = sorted({area[axis] for area in tiles})
@@ -86,9 +92,11 @@ def test_tiles_cover_the_image_and_overlap(height, width, size, overlap):
             assert ends[-1] == length
         for end, start in zip(ends, starts[1:], strict=False):
             assert end - start >= int(overlap * size) - 1
-        distances = [after - before for before, after in pairwise(starts)]
-        assert not distances or max(distances) - min(distances) <= 1
-        assert {end - start for start, end in zip(starts, ends, strict=True)} <= {min(size, length)}
+        if len(starts) > 1:
+            distances = np.diff(starts)
+            assert distances.max() - distances.min() <= 1
+        for start, end in zip(starts, ends, strict=True):
+            assert end - start == min(size, length)
 
 
 # Two tiles of 100 pixels that share 20 columns, and the whole.
@@ -102,9 +110,9 @@ def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
     alike = (-5, 0, 10, 18, 0.5)
     of_another_class = (-5, 0, 10, 19, 0.4, 1)
     remaining = rows(merge([detections_of(best, alike, of_another_class)], [(0, 0, 50, 50)]))
-    assert remaining == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
+    assert remaining == [best + (0,), alike + (0,), of_another_class]  # 0.9 is not above 0.9
     remaining = rows(merge([detections_of(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
-    assert remaining == [(*best, 0)]
+    assert remaining == [best + (0,)]
 
 
 MERGED = {
@@ -187,25 +195,26 @@ MERGED = {
 
 @pytest.mark.parametrize(("left", "right", "whole", "expected"), MERGED.values(), ids=MERGED)
 def test_what_several_areas_show(left, right, whole, expected):
-    merged = merge([detections_of(*left), detections_of(*right), detections_of(*whole)], PAIR)
+    merged = merge([detections_from(left), detections_from(right), detections_from(whole)], PAIR)
     assert rows(merged) == with_classes(expected)
     assert merged.image_size == (100, 180)
 
 
 def test_boxes_end_with_their_area_wherever_it_is():
     areas = Tiling(100, overlap=0.2).areas((180, 180))
-    *_, last_tile, whole_image = areas
-    assert last_tile == (80, 80, 180, 180)
-    assert whole_image == (0, 0, 180, 180)
+    assert areas[-2] == (80, 80, 180, 180)
+    assert areas[-1] == (0, 0, 180, 180)
+    nothing = detections_of()
     beyond = detections_of((50, 60, 120, 130, 0.9))
-    merged = merge([*[detections_of()] * 3, beyond, detections_of()], areas)
+    merged = merge([nothing, nothing, nothing, beyond, nothing], areas)
     assert rows(merged) == [(130, 140, 180, 180, 0.9, 0)]
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
 def test_pieces_in_a_row_are_one_object(scores):
     areas = Tiling(100, overlap=0.2).areas((100, 260))
-    assert [area[0] for area in areas] == [0, 80, 160, 0]
+    left_edges = [area[0] for area in areas]
+    assert left_edges == [0, 80, 160, 0]
     first, middle, last = scores
     merged = merge(
         [
@@ -247,7 +256,7 @@ def test_pieces_that_share_one_pixel_are_one_object():
     """It is the only pixel that both tiles show."""
     areas = [(0, 0, 10, 10), (9, 9, 19, 19), (0, 0, 19, 19)]
     pieces = [detections_of((5, 5, 10, 10, 0.9)), detections_of((0, 0, 5, 5, 0.8))]
-    assert rows(merge([*pieces, detections_of()], areas)) == [(5, 5, 14, 14, 0.9, 0)]
+    assert rows(merge(pieces + [detections_of()], areas)) == [(5, 5, 14, 14, 0.9, 0)]
 
 
 def test_fewer_detections_than_areas_are_refused():
@@ -282,25 +291,31 @@ def plain_merge(detections_of_areas, areas):
         if table[number].is_cut:
             objects = with_piece(number, objects, table)
         else:
-            members = [member for members in objects for member in members]
-            if number not in members:
-                free = set(range(len(table))) - set(members)
+            numbers_in_objects: set[int] = set()
+            for members in objects:
+                numbers_in_objects.update(members)
+            if number not in numbers_in_objects:
+                free = set(range(len(table))) - numbers_in_objects
                 objects.append([number] + partners(number, table, cut=False, among=free))
 
     merged = []
     for members in objects:
         merged.append(merged_row(members, table))
     remaining = []
-    for *_, row in sorted(merged):
-        if not any(row[5] == other[5] and is_twice(row[:4], other[:4]) for other in remaining):
+    for _, _, row in sorted(merged):
+        if not is_among(row, remaining):
             remaining.append(row)
     return remaining
 
 
+def is_among(row, other_rows):
+    """Whether one of the other rows is nearly the same box, of the same class."""
+    return any(row[5] == other[5] and is_twice(row[:4], other[:4]) for other in other_rows)
+
+
 def rows_in_the_image(detections_of_areas, areas):
     """The rows of all areas, without what is outside of its area."""
-    right_end = max(area[2] for area in areas)
-    bottom_end = max(area[3] for area in areas)
+    _, _, right_end, bottom_end = np.max(areas, axis=0).tolist()
     image_edges = [0, 0, right_end, bottom_end]
     table = []
     for area, detections in zip(areas, detections_of_areas, strict=True):
@@ -329,8 +344,8 @@ def alike(row, other):
     box = row.box
     other_box = other.box
     if row.is_cut or other.is_cut:
-        box = intersection(box, row.area, other.area)
-        other_box = intersection(other_box, row.area, other.area)
+        box = intersection([box, row.area, other.area])
+        other_box = intersection([other_box, row.area, other.area])
     common = size_of(box, other_box)
     ratio = common / (size_of(box) + size_of(other_box) - common)
     is_piece = row.is_cut != other.is_cut and 10 * shared >= 7 * piece
@@ -372,10 +387,11 @@ def with_piece(number, objects, table):
 
 def merged_row(members, table):
     """What `merge` makes of the rows of an object, behind what it is sorted by."""
-    first = table[members[0]]
-    score = max(table[member].score for member in members)
+    rows_of_object = [table[member] for member in members]
+    first = rows_of_object[0]
+    score = max(row.score for row in rows_of_object)
     if first.is_cut:
-        boxes = np.array([table[member].box for member in members])
+        boxes = np.array([row.box for row in rows_of_object])
     else:
         boxes = np.array([first.box])
     left, top = boxes[:, :2].min(axis=0).tolist()
@@ -389,18 +405,20 @@ def is_twice(box, second_box):
     return 10 * shared > 9 * (size_of(box) + size_of(second_box) - shared)
 
 
-def intersection(*boxes):
+def intersection(boxes):
     """The box that several have in common; its sides are the wrong way round where they do not."""
-    left = max(box[0] for box in boxes)
-    top = max(box[1] for box in boxes)
-    right = min(box[2] for box in boxes)
-    bottom = min(box[3] for box in boxes)
+    left, top, right, bottom = boxes[0]
+    for box in boxes[1:]:
+        left = max(left, box[0])
+        top = max(top, box[1])
+        right = min(right, box[2])
+        bottom = min(bottom, box[3])
     return [left, top, right, bottom]
 
 
 def size_of(*boxes):
     """The area in pixels that several boxes, or a single one, have in common."""
-    left, top, right, bottom = intersection(*boxes)
+    left, top, right, bottom = intersection(boxes)
     return max(0, right - left) * max(0, bottom - top)
 
 
@@ -422,13 +440,13 @@ def crowds(draw):
         inside = []
         for box in objects:
             moved = box + random.choice([0, 0, 0, 0, -10, -1, 1, 2, 5, 10], 4)
-            moved = intersection(moved, (left, top, right, bottom))
+            moved = intersection([moved, (left, top, right, bottom)])
             moved = moved - np.array([left, top, left, top])
             if random.random() < 0.8 and size_of(moved):
-                inside.append(
-                    (*moved, random.choice([0.25, 0.5, 0.75]), int(random.random() < 0.2))
-                )
-        sizes_of_calls.append(detections_of(*inside))
+                score = random.choice([0.25, 0.5, 0.75])
+                class_id = int(random.random() < 0.2)
+                inside.append(tuple(moved) + (score, class_id))
+        sizes_of_calls.append(detections_from(inside))
     return sizes_of_calls, areas
 
 
@@ -436,7 +454,9 @@ def crowds(draw):
 @settings(max_examples=200)
 @given(crowds())
 def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
-    assert rows(merge(*crowd)) == plain_merge(*crowd)
+    detections_of_areas, areas = crowd
+    merged = merge(detections_of_areas, areas)
+    assert rows(merged) == plain_merge(detections_of_areas, areas)
 
 
 @st.composite
@@ -474,8 +494,8 @@ def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
             box = max(x1, left), max(y1, top), min(x2, right), min(y2, bottom)
             if box[0] < box[2] and box[1] < box[3] and (seen_whole or number < len(areas) - 1):
                 moved = np.subtract(box, [left, top, left, top])
-                inside.append((*moved, score, class_id))
-        looked_at.append(detections_of(*inside))
+                inside.append(tuple(moved) + (score, class_id))
+        looked_at.append(detections_from(inside))
     if len(areas) == 1 and not seen_whole:
         return
     assert sorted(rows(merge(looked_at, areas))) == sorted(objects)
@@ -492,7 +512,7 @@ def test_many_rows_are_merged_in_reasonable_memory(random):
         for corner in random.uniform(10, 560, (5, 2)):
             score = random.uniform(0.3, 1, 1)
             boxes.append(np.concatenate([corner, corner + 30, score]))
-        detections_of_areas.append(detections_of(*boxes))
+        detections_of_areas.append(detections_from(boxes))
     merged = merge(detections_of_areas, areas)
     assert 5_000 < len(merged) <= 1522 * 5
     assert (np.diff(merged.score) <= 0).all()

@@ -26,11 +26,11 @@ def plain_top_k(row, k):
 def assert_top_k(values, k):
     largest, indices = top_k(values, k)
     unsorted_values, unsorted_indices = top_k(values, k, sorted=False)
-    expected_shape = (*values.shape[:-1], min(k, values.shape[-1]))
+    expected_shape = values.shape[:-1] + (min(k, values.shape[-1]),)
     assert largest.shape == indices.shape == unsorted_indices.shape == expected_shape
     assert largest.dtype == values.dtype
     assert indices.dtype == np.int64
-    for row_index in np.ndindex(*values.shape[:-1]):
+    for row_index in np.ndindex(values.shape[:-1]):
         expected = plain_top_k(values[row_index], k)
         assert indices[row_index].tolist() == expected
         assert unsorted_indices[row_index].tolist() == sorted(expected)
@@ -134,13 +134,12 @@ def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
     values = random.random(1_000_000)
     sizes = []
     partition = np.partition
-    monkeypatch.setattr(
-        np,
-        "partition",
-        lambda keys, *positions, **options: (
-            sizes.append(keys.size) or partition(keys, *positions, **options)
-        ),
-    )
+
+    def note_size(keys, *arguments, **options):
+        sizes.append(keys.size)
+        return partition(keys, *arguments, **options)
+
+    monkeypatch.setattr(np, "partition", note_size)
     top_k(values, 300)
     assert max(sizes) < 70_000
 

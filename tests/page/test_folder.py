@@ -2,6 +2,8 @@
 
 import pages
 import pytest
+from folders import names_in
+from json_lines import column_of
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError, UsageError
@@ -29,13 +31,13 @@ def write(path, *sources, resumed=False, inputs=()):
 
 def sources(path):
     """The sources of all entries of a page."""
-    return [entry["source"] for entry in pages.entries(path)]
+    return column_of(pages.entries(path), "source")
 
 
 def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
     write(page_path, "a", "b")
-    names = {".detcli-page", "data", "files", "index.html", "pictures", "thumbnails"}
-    assert {path.name for path in page_path.iterdir()} == names
+    names = [".detcli-page", "data", "files", "index.html", "pictures", "thumbnails"]
+    assert names_in(page_path) == names
     assert sources(page_path) == ["a", "b"]
     assert pages.runs(page_path) == [{"state": "complete", "chunks": 1, "packed": True}]
     assert pages.images(page_path) == ["0/0/0", "0/0/1"]
@@ -87,7 +89,7 @@ def test_neither_inputs_nor_a_folder_of_other_files_are_written_over(page_path, 
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="has other files in it"):
         PageFolder(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"thesis.txt", page_path.name}
+    assert names_in(tmp_path) == [page_path.name, "thesis.txt"]
 
 
 def test_no_link_is_followed(page_path, tmp_path):
@@ -115,7 +117,7 @@ def test_a_run_goes_on_with_the_records_of_another(page_path):
     write(page_path, "a", "b")
     write(page_path, "c", "d", resumed=True)
     assert sources(page_path) == ["a", "b", "c", "d"]
-    assert [run["chunks"] for run in pages.runs(page_path)] == [1, 1]
+    assert column_of(pages.runs(page_path), "chunks") == [1, 1]
     assert pages.images(page_path) == ["0/0/0", "0/0/1", "1/0/0", "1/0/1"]
 
 

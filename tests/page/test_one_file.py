@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from folders import names_in
 from pages import PREDICT, box, grey, make, record
 
 from detcli.core.errors import OutputError, UsageError
@@ -24,7 +25,7 @@ def test_the_path_says_whether_a_page_is_one_file(tmp_path):
 
 def test_all_code_is_in_the_file_and_its_policy_names_it(tmp_path):
     text = make(tmp_path / "new/page.html", [record("a.jpg", box())]).read_text("utf-8")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
+    assert names_in(tmp_path / "new") == ["page.html"]
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', text.split("<script>")[0]) == []
     assert 'src="files/' not in text
     (policy,) = re.findall(r"default-src[^\"]*", text)

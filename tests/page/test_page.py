@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import pages
 import pytest
-from sample_records import failed_frame, failure, feed, frame, image
+from json_lines import column_of
+from sample_records import failed_frame, failure, feed_all, frame, image
 
 from detcli.data.record import notes_of
 from detcli.page import page as module
@@ -23,7 +24,7 @@ def fields(source="a.jpg", **more_fields):
 
 
 def grey(shade=100, size=(40, 60)):
-    return lambda: PageImage(np.full((*size, 3), shade, np.uint8))
+    return lambda: PageImage(np.full(size + (3,), shade, np.uint8))
 
 
 @pytest.fixture
@@ -31,14 +32,14 @@ def page(tmp_path):
     return tmp_path / "page"
 
 
-def save(path, *records, only_detections=False, **options):
+def save(path, records, *, only_detections=False, **options):
     """The entries of a page whose records come from a run."""
     page = Page(path, RunInfo("predict"), **options)
-    feed(PageSink(page, only_detections=only_detections), *records)
+    feed_all(PageSink(page, only_detections=only_detections), records)
     return pages.entries(path)
 
 
-def make(path, *records, about=RunInfo("predict"), **options):  # noqa: B008 - frozen
+def make(path, records, about=RunInfo("predict"), **options):  # noqa: B008 - frozen
     page = Page(path, about, **options)
     for record in records:
         page.add(record, grey())
@@ -46,7 +47,7 @@ def make(path, *records, about=RunInfo("predict"), **options):  # noqa: B008 - f
 
 
 def test_a_record_becomes_an_entry_with_an_image(page):
-    make(page, fields(warnings=["it is odd"]))
+    make(page, [fields(warnings=["it is odd"])])
     assert pages.entries(page) == [
         {
             "source": "a.jpg",
@@ -77,13 +78,19 @@ def test_a_small_image_is_encoded_once_and_a_large_one_twice(page):
 
 def test_a_class_is_introduced_once(page):
     of_another_class = fields()["detections"][0] | {"class_id": 1}
-    make(page, fields(), fields(), fields(detections=[of_another_class]))
-    assert [len(entry.get("classes", [])) for entry in pages.entries(page)] == [1, 0, 1]
-    assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
+    make(page, [fields(), fields(), fields(detections=[of_another_class])])
+    first, second, of_second_class = pages.entries(page)
+    assert len(first["classes"]) == 1
+    assert "classes" not in second
+    assert len(of_second_class["classes"]) == 1
+    assert first["found"][0][0] == 0
+    assert second["found"][0][0] == 0
+    assert of_second_class["found"][0][0] == 1
 
 
 def test_an_input_that_failed_has_its_error_and_no_image(page):
-    make(page, failure("\x1b[31m.jpg", "it is\x1b torn", hint="fetch it").to_json())
+    torn = failure("\x1b[31m.jpg", "it is\x1b torn", hint="fetch it")
+    make(page, [torn.to_json()])
     assert pages.entries(page) == [
         {"source": "\\x1b[31m.jpg", "error": ["DecodeError", "it is\\x1b torn", "fetch it"]}
     ]
@@ -99,7 +106,7 @@ def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
     }
     corners = [[1.0, 2.0], [3.5, 2.0], [3.5, 9.0], [1.0, 9.0]]
     read = detection | {"text": "\u202eEX", "corners": corners}
-    make(page, fields(detections=[tracked, read]))
+    make(page, [fields(detections=[tracked, read])])
     (entry,) = pages.entries(page)
     assert entry["tracks"] == [7, 0]
     assert entry["zones"] == [["door\\x00"], []]
@@ -118,7 +125,7 @@ def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
     ],
 )
 def test_images_are_made_smaller_and_never_larger(size, image_size, thumbnail_size):
-    pixels = np.zeros((*size, 3), np.uint8)
+    pixels = np.zeros(size + (3,), np.uint8)
     image_jpeg, thumbnail_jpeg = module.render(pixels, [module.IMAGE, module.THUMBNAIL])
     assert size_of(image_jpeg) == image_size
     assert size_of(thumbnail_jpeg) == thumbnail_size
@@ -141,26 +148,26 @@ def frames(count, source="film.mp4", **more_fields):
 
 def test_a_long_video_keeps_images_of_frames_in_equal_steps(page, monkeypatch):
     monkeypatch.setattr(module, "VIDEO_IMAGES", 8)
-    make(page, *frames(100))
+    make(page, frames(100))
     entries = pages.entries(page)
     assert len(entries) == 100
-    stride = max(entry.get("stride", 1) for entry in entries)
-    names = [entry["picture"] for entry in entries[::stride]]
+    strides = [entry.get("stride", 1) for entry in entries]
+    names = column_of(entries[:: max(strides)], "picture")
     assert 4 <= len(names) <= 8
     assert sorted(names) == pages.images(page)
 
 
 def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
-    make(page, *frames(2), *frames(1), *frames(1), *frames(2, source="other.mp4"))
-    assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 2, 3, 3]
+    make(page, frames(2) + frames(1) + frames(1) + frames(2, source="other.mp4"))
+    assert column_of(pages.entries(page), "video") == [0, 0, 1, 2, 3, 3]
     time = "2026-01-01T00:00:00.000Z"
     records = []
     first_camera = frames(3, source="camera:0", time=time)
     second_camera = frames(3, source="camera:1", time=time)
     for first, second in zip(first_camera, second_camera, strict=True):
         records += [first, second]
-    make(page, *records)
-    assert [entry["video"] for entry in pages.entries(page)] == [0, 1, 0, 1, 0, 1]
+    make(page, records)
+    assert column_of(pages.entries(page), "video") == [0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.slow
@@ -211,23 +218,24 @@ def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_pa
     with pytest.raises(KeyboardInterrupt), contextlib.closing(interrupted):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "stopped"
-    make(page, fields())
+    make(page, [fields()])
     with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, RunInfo("predict"))):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "complete"
     assert len(pages.entries(page)) == 1
-    make(page)  # and the folder is free again
+    make(page, [])  # and the folder is free again
 
 
 def test_each_record_of_a_run_is_an_entry_in_its_order(page):
-    entries = save(page, image("b.jpg"), failure("torn.jpg"), image("a.jpg", count=0))
-    assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
-    assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
+    entries = save(page, [image("b.jpg"), failure("torn.jpg"), image("a.jpg", count=0)])
+    assert column_of(entries, "source") == ["b.jpg", "torn.jpg", "a.jpg"]
+    box_counts = [len(entry.get("found", [])) for entry in entries]
+    assert box_counts == [1, 0, 0]
     assert pages.images(page) == ["0/0/0", "0/0/1"]
     Page(page, RunInfo("predict")).discard()  # which leaves the page
-    resumed = save(page, image("c.jpg"), resumed=True)
-    assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
-    entries = save(page, image("a.jpg"), image("b.jpg", count=0), only_detections=True)
+    resumed = save(page, [image("c.jpg")], resumed=True)
+    assert column_of(resumed, "source") == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
+    entries = save(page, [image("a.jpg"), image("b.jpg", count=0)], only_detections=True)
     of_a, of_b = entries
     assert of_a["source"] == "a.jpg"
     assert "picture" in of_a
@@ -237,9 +245,9 @@ def test_each_record_of_a_run_is_an_entry_in_its_order(page):
 
 
 def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
-    entries = save(page, frame(0, shade=200), failed_frame(1), frame(2))
-    assert [entry["video"] for entry in entries] == [0, 0, 0]
-    assert [entry["time_s"] for entry in entries] == [0, 0.1, 0.2]
+    entries = save(page, [frame(0, shade=200), failed_frame(1), frame(2)])
+    assert column_of(entries, "video") == [0, 0, 0]
+    assert column_of(entries, "time_s") == [0, 0.1, 0.2]
     pixels = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
     assert pixels.shape == (40, 60, 3)
     assert np.abs(pixels.astype(int) - 200).max() < 3
@@ -284,7 +292,7 @@ def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_p
         records = [frame(0), frame(1)]
         for record in records:
             notes_of(record).saved.append(tmp_path / "out" / "film.mp4")
-        return [entry.get("film") for entry in save(page, *records, **options)]
+        return [entry.get("film") for entry in save(page, records, **options)]
 
     assert films() == ["../out/film.mp4", None]
     assert films(only_detections=True) == [None, None]

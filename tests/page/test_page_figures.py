@@ -5,7 +5,7 @@ import re
 
 import axe
 import pytest
-from pages import box, failure, grey, make, record
+from pages import box, failure, grey, make, record, record_of
 from thinning import RUNS_WHOLE, note, thin
 
 from detcli.config.shapes import Line
@@ -219,7 +219,7 @@ def ten_thousand(tmp_path_factory):
     page = Page(path, RunInfo("predict"))
     for number in range(10_000):
         boxes = [box(number % 3, 0.5)] * (number % 4)
-        page.add(record(f"{number:05}.jpg", *boxes), grey if number < 30 else None)
+        page.add(record_of(f"{number:05}.jpg", boxes), grey if number < 30 else None)
     page.close()
     return path
 
@@ -273,7 +273,7 @@ def everything(tmp_path_factory):
     tracked = box(0, 0.9) | {"track_id": 1, "crossed": [{"line": "gate", "to": "left"}]}
     for number in range(5):
         boxes = [tracked] + [box(1, 0.5)] * number
-        records.append(record("film.mp4", *boxes, frame=number, time_s=number / 5))
+        records.append(record_of("film.mp4", boxes, frame=number, time_s=number / 5))
     gate = Line.parse("gate=0.5,0,0.5,1")
     about = RunInfo("predict", [("conf", "0.25")], zones_and_lines=(gate,))
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)

@@ -3,12 +3,17 @@
 import cv2
 import numpy as np
 import pytest
-from pages import box, make, record
+from pages import box, make, record, record_of
 
 from detcli.page.page import Page, PageImage
 from detcli.page.run_info import RunInfo
 
 pytestmark = pytest.mark.slow
+
+
+def files_named(words):
+    """The names of files: "a b" are a.jpg and b.jpg."""
+    return [f"{word}.jpg" for word in words.split()]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,7 @@ def mixed(tmp_path_factory):
 def test_words_find_classes_and_names(browser, mixed, words, names):
     browser.show(mixed)
     browser.set("#search", words)
-    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+    assert browser.names() == files_named(names)
 
 
 def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
@@ -69,7 +74,7 @@ def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
 )
 def test_boxes_make_the_order(browser, mixed, order, names):
     browser.show(mixed, f"#sort={order}")
-    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+    assert browser.names() == files_named(names)
     assert browser.find("#near").is_displayed() == order.startswith("uncertain")
 
 
@@ -200,10 +205,9 @@ def test_a_crop_shows_its_part_of_the_image_and_leads_to_its_box(browser, tmp_pa
     pixels[:, 600:] = (0, 0, 255)  # red in the right half
     for top in (100, 300):
         pixels[top : top + 40, 100:140] = (255, 0, 0)
-    sizes = {"width": 1200, "height": 900}
     boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
     page = Page(tmp_path / "page", RunInfo("predict"))
-    page.add(record("a.jpg", *boxes, **sizes), lambda: PageImage(pixels))
+    page.add(record_of("a.jpg", boxes, width=1200, height=900), lambda: PageImage(pixels))
     page.close()
     browser.open(tmp_path / "page", "#view=wall&sort=highest")
     colours = []
@@ -239,7 +243,8 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     wide = [box(n % 3, n % 89 / 100, (n, n, n + 9, n + 9)) for n in range(50)]
-    page = make(tmp_path / "page", [record(f"{n:03}.jpg", *wide) for n in range(200)])
+    records = [record_of(f"{n:03}.jpg", wide) for n in range(200)]
+    page = make(tmp_path / "page", records)
     browser.open(page, "#view=wall&sort=lowest")
     assert browser.text("#shown") == "10,000 crops of 200 images shown"
     drawn = "return document.querySelectorAll('#grid .frame').length"

@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from pages import box, make, record
+from pages import box, make, record, record_of
 
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.run_info import RunInfo
@@ -21,7 +21,8 @@ def crowded(tmp_path_factory):
     for number in range(20):
         sides = (1111.1, 1222.2, 2333.3, 3444.4)
         boxes = [box(number % 3, (number % 19 + 1) / 20, sides)] * (100 + number)
-        records.append(record(f"site{number % 2}/{number}.jpg", *boxes, width=5000, height=4000))
+        name = f"site{number % 2}/{number}.jpg"
+        records.append(record_of(name, boxes, width=5000, height=4000))
     return make(tmp_path_factory.mktemp("crowded") / "page", records)
 
 
@@ -65,10 +66,9 @@ def test_paper_has_no_buttons_and_names_its_filter(browser, crowded):
             "Filter: find site1; score from 0.2 below 0.9; class car, dog; "
             "show With detections; order Lowest score"
         )
-        assert not any(
-            part.is_displayed()
-            for part in browser.driver.find_elements("css selector", "#paper .marks, #paper button")
-        )
+        parts = browser.driver.find_elements("css selector", "#paper .marks, #paper button")
+        for part in parts:
+            assert not part.is_displayed()
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert not browser.find("#paper-filter").is_displayed()
@@ -107,8 +107,10 @@ def test_counts_of_bars_do_not_run_together(browser, crowded, width):
         "  return [left, right, top, bottom, slot.top]; })"
     )
     assert len(spans) > 15
-    for (_, right, *_), (left, *_) in itertools.pairwise(spans):
-        assert left >= right
+    for span, next_span in itertools.pairwise(spans):
+        _, right, _, _, _ = span
+        left_of_next, _, _, _, _ = next_span
+        assert left_of_next >= right
     for _, _, top, bottom, slot_top in spans:
         assert top >= slot_top - 1
         assert bottom <= slot_top + 40
@@ -117,7 +119,9 @@ def test_counts_of_bars_do_not_run_together(browser, crowded, width):
 def test_all_of_a_caption_can_be_read_in_a_comparison(browser, tmp_path):
     name = "yolov10n-finetuned-2026-05-17.onnx"
     kinds = [BoxKind(f"only {name}", (0, 94, 213)), BoxKind(f"only old-{name}", (0, 0, 0))]
-    boxes = [[PageBox(0, "person", 0.9, (1, 1, 9, 9), kind) for kind in (0, 1, 1)]]
+    of_new_model = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
+    of_old_model = PageBox(0, "person", 0.9, (1, 1, 9, 9), 1)
+    boxes = [[of_new_model, of_old_model, of_old_model]]
     page = make(tmp_path / "page", [record("a.jpg")], RunInfo("verify", kinds=kinds), boxes)
     inside = (
         "return [...document.querySelectorAll('.caption')].every((caption) =>"

@@ -48,7 +48,7 @@ return [...document.querySelectorAll(".tile img")].map((image) => image.src.slic
 
 
 def test_where_a_pack_has_lost_a_thumbnail_the_copy_is_shown(browser, tmp_path):
-    page = make(tmp_path / "page", [record(f"{number}.jpg") for number in range(2)])
+    page = make(tmp_path / "page", [record("0.jpg"), record("1.jpg")])
     pack = page / "thumbnails/0/0.js"
     first_line = pack.read_text().splitlines(keepends=True)[0]
     pack.write_text(first_line)
@@ -95,7 +95,7 @@ def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
 
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
     records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
-    make(tmp_path / "page", [*records, record("-", box())])
+    make(tmp_path / "page", records + [record("-", box())])
     page = Page(tmp_path / "page", RunInfo("predict"), resumed=True)
     page.add(record("b.jpg", box(2)), grey)
     page.add(record("c.jpg", box(1)), grey)

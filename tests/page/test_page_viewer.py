@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from pages import box, grey, make, record
+from pages import box, grey, make, record, record_of
 from thinning import thin
 
 from detcli.config.shapes import Line
@@ -132,6 +132,12 @@ def test_two_fingers_pinch(browser, two):
     assert browser.run(PLACE)["image"][0] == pytest.approx(left - 30, abs=1)
 
 
+def point_at(browser, x, y):
+    """Move the mouse to a pixel of the image."""
+    window_x, window_y = on_screen(browser, x, y)
+    browser.mouse("move", window_x, window_y)
+
+
 def chosen(browser):
     """The boxes and the rows that are lit."""
     return browser.run("""
@@ -142,9 +148,9 @@ def chosen(browser):
 def test_a_box_and_its_row_light_up_together(browser, two):
     opened(browser, two)
     assert chosen(browser) == [[], []]
-    browser.mouse("move", *on_screen(browser, 64, 43))
+    point_at(browser, 64, 43)
     assert chosen(browser) == [[1], [1]]  # the smaller one, on top
-    browser.mouse("move", *on_screen(browser, 20, 20))
+    point_at(browser, 20, 20)
     assert chosen(browser) == [[0], [0]]
     x, y = on_screen(browser, 64, 43)
     for kind in ("press", "release"):
@@ -187,7 +193,7 @@ def test_labels_are_off_and_boxes_stay_also_after_a_reload(browser, two):
     browser.wait("return document.documentElement.dataset.ready && viewer.record")
     browser.settle()
     assert browser.run(parts) == ["box", "box"]
-    browser.mouse("move", *on_screen(browser, 64, 43))
+    point_at(browser, 64, 43)
     assert browser.texts("#stage .extra text") == ["car 0.80"]  # of what is pointed at
     browser.click("#labels")
     assert browser.run(parts).count("label") == 2
@@ -237,7 +243,7 @@ return [labels.length, mostCovered, overlap];
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory):
     """An image with forty boxes."""
-    crowded_record = record("a.jpg", *crowd()) | {"width": 600, "height": 600}
+    crowded_record = record_of("a.jpg", crowd(), width=600, height=600)
     return make(tmp_path_factory.mktemp("crowded") / "page", [crowded_record])
 
 
@@ -403,7 +409,9 @@ def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared_box
     browser.press("s", "s")
     assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
     texts_of_panes = browser.run("return panes().map((pane) => pane.textContent)")
-    assert ["onnx" in text for text in texts_of_panes] == [True, True]
+    left_text, right_text = texts_of_panes
+    assert "onnx" in left_text
+    assert "onnx" in right_text
     browser.press("+", "+")
     view_boxes = """return [...document.querySelectorAll('#stage svg')]
         .map((svg) => svg.getAttribute('viewBox'))"""
@@ -427,7 +435,7 @@ def frames(count):
             detections.append(person)
         if number >= 6:
             detections.append(box(1, 0.8, (40, 20, 60, 50)) | {"track_id": 2})
-        records.append(record("in/film.mp4", *detections, frame=number, time_s=number / 10))
+        records.append(record_of("in/film.mp4", detections, frame=number, time_s=number / 10))
     return records
 
 
@@ -474,7 +482,7 @@ def test_a_timeline_counts_by_class_or_by_track(browser, tmp_path):
         for track in range(1, 9):  # more than there are colours for classes
             sides = (track, 10, track + 20, 40)
             detections.append(box(track % 2, 0.9, sides) | {"track_id": track})
-        records.append(record("film.mp4", *detections, frame=number, time_s=number / 10))
+        records.append(record_of("film.mp4", detections, frame=number, time_s=number / 10))
     browser.open(make(tmp_path / "page", records), "#view=timeline")
     fills = "return [...document.querySelectorAll('.strip path[fill]')]"
     fills += ".filter((path) => path.getAttribute('d')).map((path) => path.getAttribute('fill'))"

@@ -6,6 +6,7 @@ import time
 
 import axe
 import pytest
+from json_lines import column_of
 from review_pages import BOX, answer, answers, is_on, labels, progress, wait_for_images
 from thinning import thin
 
@@ -65,7 +66,8 @@ def test_the_page_loads_files_of_its_folder_only(browser, review):
     wait_for_images(browser)
     requests = set(browser.requests())
     assert "images/0-0.jpg" in requests
-    assert not [name for name in requests if "://" in name]
+    for name in requests:
+        assert "://" not in name
 
 
 def test_keys_answer_and_each_answer_is_a_label(browser, review):
@@ -74,8 +76,7 @@ def test_keys_answer_and_each_answer_is_a_label(browser, review):
     browser.open(review(1, 1, 1, 1, 1), "?who=anna")
     assert progress(browser) == "0 of 5; 0 animals; 1 min left"
     answer(browser, "j", "f", Keys.ARROW_RIGHT, Keys.ARROW_LEFT, "u")
-    values = [label["animal"] for label in labels(browser)]
-    assert values == [0, 1, 0, 1, None]
+    assert column_of(labels(browser), "animal") == [0, 1, 0, 1, None]
     label = labels(browser)[1]
     keys = ["source", "animal", "who", "at", "seconds", "pass", "boxes_seen", "review"]
     assert list(label) == keys
@@ -94,7 +95,7 @@ def test_buttons_answer_as_keys_do_and_do_not_take_the_keyboard(browser, review)
     for action in ("nothing", "wanted", "unsure"):
         wait_for_images(browser)
         browser.click(f"[data-action={action}]")
-    assert [label["animal"] for label in labels(browser)] == [0, 1, None]
+    assert column_of(labels(browser), "animal") == [0, 1, None]
     browser.press(" ")  # would press the button once more if that had the focus
     assert is_on(browser, "zoom")
     assert len(labels(browser)) == 3
@@ -246,8 +247,7 @@ def test_boxes_are_hidden_and_labels_say_that_they_were_shown(browser, review):
     wait_for_images(browser)
     assert not browser.run(drawn)
     answer(browser, "j", "b", "j", "z")
-    boxes_seen = [label["boxes_seen"] for label in labels(browser)]
-    assert boxes_seen == [True, False, True, True]
+    assert column_of(labels(browser), "boxes_seen") == [True, False, True, True]
 
 
 def test_the_grid_answers_twenty_at_once(browser, review):
@@ -264,7 +264,8 @@ def test_the_grid_answers_twenty_at_once(browser, review):
     browser.press(Keys.ENTER)  # the focus is on a tile
     values = dict(answers(browser)[1:])
     assert len(values) == 20
-    assert [source for source, value in values.items() if value] == ["cam/4.jpg"]
+    assert values.pop("cam/4.jpg") == 1
+    assert set(values.values()) == {0}
     assert progress(browser).startswith("21 of 22; 1 animal; ")
 
     browser.press("z")
@@ -346,7 +347,7 @@ def test_an_image_that_cannot_be_shown_is_not_empty_but_unsure(browser, review):
     wait_for_images(browser)
     assert "cannot be shown" in browser.text("#stage")
     answer(browser, "j", "f", "j")
-    assert [label["animal"] for label in labels(browser)] == [None, 1, 0]
+    assert column_of(labels(browser), "animal") == [None, 1, 0]
     assert len(browser.messages()) == 1  # of the missing file
 
 

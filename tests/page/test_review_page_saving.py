@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from json_lines import column_of
 from review_pages import answer, answers, labels, progress
 
 from detcli.page.review_page import Look, ReviewImage
@@ -20,7 +21,7 @@ def test_answers_survive_a_reload_and_each_reviewer_has_their_own(browser, revie
     answer(browser, "j")
     browser.open(folder, "?who=anna")
     assert progress(browser).startswith("1 of 3; 1 animal; ")
-    assert [label["who"] for label in labels(browser)] == ["anna"] * 3
+    assert column_of(labels(browser), "who") == ["anna"] * 3
     assert browser.text("#who") == "anna"
     browser.press("z")
     assert progress(browser).startswith("0 of 3; 0 animals; ")
