@@ -96,7 +96,7 @@ def test_an_overlap_of_the_very_limit_is_enough():
 
 
 @pytest.mark.parametrize(
-    "other",
+    "record",
     [
         image("b/x.jpg", box()),
         image("a/c/x.jpg", box()),
@@ -107,8 +107,8 @@ def test_an_overlap_of_the_very_limit_is_enough():
     ],
     ids=["folder", "subfolder", "no folder", "class", "marked before", "no area"],
 )
-def test_a_box_of_another_camera_or_class_does_not_count(other):
-    assert find(list(folder("a", 9, box())) + [other]) == []
+def test_a_box_of_another_camera_or_class_does_not_count(record):
+    assert find(folder("a", 9, box()) + [record]) == []
 
 
 def test_frames_of_a_video_are_images_of_its_camera():
@@ -127,7 +127,7 @@ def test_images_of_another_size_are_compared_by_fractions():
     for number in range(5):
         halved = box((50, 100, 100, 150))
         small.append(image(f"a/small{number}.jpg", halved, width=500, height=400))
-    (group,) = find(list(folder("a", 5, box())) + small)
+    (group,) = find(folder("a", 5, box()) + small)
     assert group.image_count == 10
 
 
@@ -136,16 +136,16 @@ def test_the_group_with_the_most_images_is_the_first():
     records += folder("b", 12, box())
     records += folder("c", 11, box(), box((500, 500, 600, 600)))
     groups = find(records)
-    places = [group.place for group in groups]
+    folder_names = [group.place for group in groups]
     numbers = [group.number for group in groups]
-    assert places == ["b", "c", "c", "a"]
+    assert folder_names == ["b", "c", "c", "a"]
     assert numbers == [1, 2, 3, 4]
     assert image_counts(groups) == [12, 11, 11, 10]
 
 
 def test_numbers_go_on_behind_those_of_groups_that_were_dropped_before():
-    known = image("a/known.jpg", box((0, 0, 9, 9), repeated=17))
-    (group,) = find([known] + list(folder("a", 10, box())))
+    marked_before = image("a/known.jpg", box((0, 0, 9, 9), repeated=17))
+    (group,) = find([marked_before] + folder("a", 10, box()))
     assert group.number == 18
 
 
@@ -168,10 +168,10 @@ def slow_groups(records):
             corners = repeats.fractions_of(detection, record)
             boxes.append((-detection["score"], corners, kind, number))
     boxes.sort()
-    seen = set()
+    grouped = set()
     groups = []
     for position, (_, corners, kind, _) in enumerate(boxes):
-        if position in seen:
+        if position in grouped:
             continue
         members = []
         for other_position, (_, other_corners, other_kind, _) in enumerate(boxes):
@@ -179,9 +179,9 @@ def slow_groups(records):
                 members.append(other_position)
         images = {boxes[member][3] for member in members}
         if len(images) >= repeats.MIN_IMAGES:
-            seen.update(members)
-            place, class_name = kind
-            groups.append((-len(images), place, class_name, corners, len(members)))
+            grouped.update(members)
+            folder_name, class_name = kind
+            groups.append((-len(images), folder_name, class_name, corners, len(members)))
     return sorted(groups)
 
 
@@ -243,8 +243,8 @@ def test_stones_are_those_that_detections_compared_in_turn_show():
             boxes.append(box((left, top, left + 150, top + 120), 0.8))  # an animal that walks by
             records.append(image_of(f"site{site}/{index}.jpg", boxes))
     in_turn = []
-    for (place, class_name), images in locations_in_turn(records):
-        in_turn.append((place, class_name, len(images), min(images), max(images)))
+    for (folder_name, class_name), images in locations_in_turn(records):
+        in_turn.append((folder_name, class_name, len(images), min(images), max(images)))
     at_once = []
     for group in find(records):
         images_of_group = (group.image_count, group.first_record, group.last_record)
@@ -270,7 +270,7 @@ boxes_of_image = st.lists(
 )
 images = st.lists(
     st.builds(
-        lambda place, boxes: image_of(f"{place}/a.jpg", boxes),
+        lambda folder_name, boxes: image_of(f"{folder_name}/a.jpg", boxes),
         st.sampled_from(["a", "b"]),
         boxes_of_image,
     ),
@@ -336,17 +336,15 @@ def test_boxes_at_the_very_limit_are_found_in_the_nearby_cells():
     narrower = np.concatenate([inwards, starts + sides], axis=1)
     aside = 0.08108 * sides * numbers.choice([[0, 1], [1, 0], [0, -1], [-1, 0]], 2000)
     moved = np.concatenate([starts + aside, starts + sides + aside], axis=1)
-    for others in (narrower, moved):
-        nearby = repeats.NearbyBoxes(np.concatenate([boxes, others]), np.zeros(4000, np.int64))
+    for neighbours in (narrower, moved):
+        nearby = repeats.NearbyBoxes(np.concatenate([boxes, neighbours]), np.zeros(4000, np.int64))
         for number in thin("boxes at the limit of an overlap", range(2000), 400):
             assert number + 2000 in nearby.overlapping(number)
             assert number in nearby.overlapping(number + 2000)
 
 
 def test_boxes_with_many_others_near_them_are_grouped_as_others_are(monkeypatch):
-    records = list(folder("a", 30, box(), box((104, 200, 204, 300), 0.4))) + list(
-        folder("b", 9, box())
-    )
+    records = folder("a", 30, box(), box((104, 200, 204, 300), 0.4)) + folder("b", 9, box())
     groups = find(records)
     monkeypatch.setattr(repeats, "MANY_NEARBY", 2)
     monkeypatch.setattr(repeats, "BOXES_AT_A_TIME", 1)
