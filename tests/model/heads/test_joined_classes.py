@@ -9,8 +9,8 @@ from detcli.config.values import BoxFormat
 from detcli.model.heads import BoxDecode, Decoded, Unrecognised
 from detcli.model.heads.joined_classes import (
     Classes,
-    classes_behind_boxes,
-    classes_behind_landmarks,
+    classes_after_boxes,
+    classes_after_landmarks,
     is_multiplied,
 )
 
@@ -25,8 +25,8 @@ def test_landmarks_are_between_objectness_and_scores_and_none_is_a_probability()
     index = index_of(graph, [objectness, points, more_points, scores, six_probabilities])
 
     expected = Classes(3, have_objectness=True, landmark_channels=10)
-    assert classes_behind_landmarks(index, [objectness, points, more_points, scores]) == expected
-    assert classes_behind_landmarks(index, [objectness, points, six_probabilities, scores]) is None
+    assert classes_after_landmarks(index, [objectness, points, more_points, scores]) == expected
+    assert classes_after_landmarks(index, [objectness, points, six_probabilities, scores]) is None
 
 
 def probabilities(graph, count):
@@ -67,7 +67,7 @@ def decoded_by(method):
 def test_an_objectness_is_one_probability_before_those_of_the_classes(parts, classes):
     graph = Graph()
     groups = parts_of(graph, parts)
-    assert classes_behind_boxes(index_of(graph, groups), None, groups) == classes
+    assert classes_after_boxes(index_of(graph, groups), None, groups) == classes
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_objectness_is_one_probability_before_those_of_the_classes(parts, cla
 def test_other_parts_are_no_landmarks_between_objectness_and_classes(parts):
     graph = Graph()
     groups = parts_of(graph, parts)
-    assert classes_behind_landmarks(index_of(graph, groups), groups) is None
+    assert classes_after_landmarks(index_of(graph, groups), groups) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_first_score_of_a_detector_with_anchor_boxes_is_an_objectness(method
     graph = Graph()
     groups = parts_of(graph, [(4, kind)])
     index = index_of(graph, groups)
-    assert classes_behind_boxes(index, decoded_by(method), groups) == classes
+    assert classes_after_boxes(index, decoded_by(method), groups) == classes
 
 
 def test_all_scores_are_of_classes_if_an_objectness_was_multiplied_into_them():
@@ -111,7 +111,7 @@ def test_all_scores_are_of_classes_if_an_objectness_was_multiplied_into_them():
     index = index_of(graph, groups)
     assert is_multiplied(index, scores)
     expected = Classes(3, have_objectness=False)
-    assert classes_behind_boxes(index, decoded_by(BoxDecode.GRID), groups) == expected
+    assert classes_after_boxes(index, decoded_by(BoxDecode.GRID), groups) == expected
 
 
 def test_scores_of_an_unknown_activation_may_begin_with_an_objectness():
@@ -119,7 +119,7 @@ def test_scores_of_an_unknown_activation_may_begin_with_an_objectness():
     groups = [(4, graph("Relu", plain_numbers(graph, 4)))]
     index = index_of(graph, groups)
     with pytest.raises(Unrecognised, match="whether its scores begin with an objectness"):
-        classes_behind_boxes(index, decoded_by(BoxDecode.GRID), groups)
+        classes_after_boxes(index, decoded_by(BoxDecode.GRID), groups)
 
 
 def test_beside_distances_an_objectness_is_a_constant():
@@ -131,6 +131,6 @@ def test_beside_distances_an_objectness_is_a_constant():
     index = index_of(graph, [computed, scores])
     distances = decoded_by(BoxDecode.DISTANCES)
     expected = Classes(3, have_objectness=True)
-    assert classes_behind_boxes(index, distances, [(1, constant), scores]) == expected
+    assert classes_after_boxes(index, distances, [(1, constant), scores]) == expected
     with pytest.raises(Unrecognised, match="what the number between its boxes and scores is"):
-        classes_behind_boxes(index, distances, [computed, scores])
+        classes_after_boxes(index, distances, [computed, scores])
