@@ -89,7 +89,8 @@ def anchors(graph, classes, *, power=False, logarithm=False, fractions=False):
             size = graph("Mul", squared, sizes)
         centre = graph("Mul", centre, np.float32(stride))
         if fractions:
-            centre, size = (graph("Div", part, SIZES[:2]) for part in (centre, size))
+            centre = graph("Div", centre, SIZES[:2])
+            size = graph("Div", size, SIZES[:2])
         joined = graph("Concat", centre, size, rest, axis=4)
         rows.append(graph("Reshape", joined, [-1, 2 * height * width, 5 + classes]))
     return graph.concat(rows, axis=1)
@@ -104,9 +105,13 @@ def yolox(graph, classes):
     """YOLOX's head [B, N, 5 + C], not decoded."""
     maps = []
     for stride in STRIDES:
-        parts = [graph.convolution(channels, stride) for channels in (4, 1, classes)]
-        finals = [graph("Sigmoid", part) for part in parts[1:]]
-        maps.append(graph.flat(graph.concat([parts[0]] + finals, axis=1), 5 + classes))
+        boxes = graph.convolution(4, stride)
+        objectness = graph.convolution(1, stride)
+        class_scores = graph.convolution(classes, stride)
+        objectness = graph("Sigmoid", objectness)
+        class_scores = graph("Sigmoid", class_scores)
+        head = graph("Concat", boxes, objectness, class_scores, axis=1)
+        maps.append(graph.flat(head, 5 + classes))
     return graph.swapped(graph.concat(maps, axis=2))
 
 
@@ -145,14 +150,17 @@ def damo(graph, classes):
     mean = graph("MatMul", graph("Reshape", shares, [-1, 17]), project)
     sides = graph("Mul", graph("Reshape", mean, [-1, len(cells), 4]), strides[None])
     points = (cells * strides).T[:, None]
-    left, top, right, bottom = (graph("Gather", sides, np.int64(n), axis=2) for n in range(4))
+    left = graph("Gather", sides, np.int64(0), axis=2)
+    top = graph("Gather", sides, np.int64(1), axis=2)
+    right = graph("Gather", sides, np.int64(2), axis=2)
+    bottom = graph("Gather", sides, np.int64(3), axis=2)
     ends = [
         graph("Sub", points[0], left),
         graph("Sub", points[1], top),
         graph("Add", points[0], right),
         graph("Add", points[1], bottom),
     ]
-    boxes = graph.concat([graph("Unsqueeze", end, np.array([2])) for end in ends], axis=2)
+    boxes = graph.concat(graph.unsqueezed(ends, 2), axis=2)
     class_scores = graph.cut(graph.swapped(scores(graph, classes + 1)), 0, classes, 2)
     return {"scores": class_scores, "boxes": boxes}
 

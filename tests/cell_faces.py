@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import onnx
-from cell_layers import around, cells, in_rows, joined, layer, listed
+from cell_layers import around, cells, in_rows, joined, layer, listed, rows_and_columns
 from graph_builder import corners, sigmoid
 
 
@@ -37,7 +37,7 @@ def ultraface_priors(size):
     """Centre and size as fractions, in the order of `generate_priors`, and clipped as there."""
     priors = []
     for stride, lengths in SMALL_FACE_SIDES.items():
-        rows, columns = (-(-side // stride) for side in size)
+        rows, columns = rows_and_columns(size, stride)
         for y, x, side in itertools.product(range(rows), range(columns), lengths):
             centre = (x + 0.5) / columns, (y + 0.5) / rows
             priors.append(list(centre) + [side / size[1], side / size[0]])
@@ -101,7 +101,7 @@ def retinaface_mxnet(graph, classes):
     del classes
     outputs = {}
     for stride in (32, 16, 8):
-        rows, columns = (-(-side // stride) for side in graph.size)
+        rows, columns = rows_and_columns(graph.size, stride)
         apart = graph("Reshape", layer(graph, 4, stride), [1, 2, 2 * rows, columns])
         shares = graph("Softmax", apart, axis=1)
         outputs[f"cls{stride}"] = graph("Reshape", shares, [1, 4, rows, columns])
@@ -114,7 +114,8 @@ def retinaface_mxnet_expected(out, size):
     pairs = []
     for stride, lengths in ((32, (32, 16)), (16, (8, 4)), (8, (2, 1))):
         cell_centre = cells(size, stride, 2) * stride + 8
-        sides = np.tile([[16 * length] for length in lengths], (len(cell_centre) // 2, 1))
+        sides_of_cell = 16 * np.array(lengths).reshape(2, 1)
+        sides = np.tile(sides_of_cell, (len(cell_centre) // 2, 1))
         change = listed(out[f"bbox{stride}"], 4)
         centre = cell_centre + change[:, :2] * sides
         length = np.exp(change[:, 2:]) * sides
@@ -129,7 +130,9 @@ def retinaface(graph, classes, *, points=10):
     del classes
     outputs = {}
     for name, width in (("loc", 4), ("conf", 2), ("landms", points)):
-        maps = [in_rows(graph, layer(graph, 2 * width, stride), width) for stride in (8, 16, 32)]
+        maps = []
+        for stride in (8, 16, 32):
+            maps.append(in_rows(graph, layer(graph, 2 * width, stride), width))
         outputs[name] = graph.concat(maps, axis=1)
     return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
 
@@ -138,7 +141,8 @@ def retinaface_expected(out, size, *, smallest=16):
     priors = []
     for stride, lengths in ((8, (1, 2)), (16, (4, 8)), (32, (16, 32))):
         centre = (cells(size, stride, 2) + 0.5) * stride
-        sides = np.tile([[length * smallest] * 2 for length in lengths], (len(centre) // 2, 1))
+        sides_of_cell = smallest * np.repeat(lengths, 2).reshape(2, 2)  # two squares
+        sides = np.tile(sides_of_cell, (len(centre) // 2, 1))
         priors.append(np.concatenate([centre, sides], 1))
     return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]
 
@@ -159,7 +163,7 @@ def face_1mb_expected(out, size):
     """The priors lie at the centres of cells that are as large as the stride, and are not cut."""
     priors = []
     for stride, sides in SMALL_FACE_SIDES.items():
-        rows, columns = (-(-side // stride) for side in size)
+        rows, columns = rows_and_columns(size, stride)
         for row, column, side in itertools.product(range(rows), range(columns), sides):
             centre = (column + 0.5) * stride, (row + 0.5) * stride
             priors.append(list(centre) + [side, side])
@@ -192,7 +196,7 @@ def faceboxes_expected(out, size):
     positions = {32: (0, 0.25, 0.5, 0.75), 64: (0, 0.5)}
     priors = []
     for stride, sides in {32: (32, 64, 128), 64: (256,), 128: (512,)}.items():
-        rows, columns = (-(-side // stride) for side in size)
+        rows, columns = rows_and_columns(size, stride)
         for row, column, side in itertools.product(range(rows), range(columns), sides):
             inside = positions.get(side, (0.5,))
             for y, x in itertools.product(inside, inside):
@@ -204,14 +208,17 @@ def faceboxes_expected(out, size):
 def seetaface6(graph, classes):
     """Boxes [1, N, 4], shares of no face and a face [N, 2], and the sizes of the maps [3, 2]."""
     del classes
-    maps = {}
+    maps = {"loc": [], "conf": []}
     for name, width in (("loc", 4), ("conf", 2)):
-        maps[name] = [
-            layer(graph, anchor_count * width, stride)
-            for stride, anchor_count in FACEBOXES_ANCHORS.items()
-        ]
-    boxes = [in_rows(graph, tensor, 4) for tensor in maps["loc"]]
-    shares = [in_rows(graph, tensor, 2, batched=False) for tensor in maps["conf"]]
+        for stride, anchor_count in FACEBOXES_ANCHORS.items():
+            maps[name].append(layer(graph, anchor_count * width, stride))
+
+    boxes = []
+    for tensor in maps["loc"]:
+        boxes.append(in_rows(graph, tensor, 4))
+    shares = []
+    for tensor in maps["conf"]:
+        shares.append(in_rows(graph, tensor, 2, batched=False))
     sizes = []
     for tensor in maps["loc"]:
         size = graph("Gather", graph("Shape", tensor), [2, 3], axis=0)
@@ -252,7 +259,8 @@ def yunet_2021_expected(out, size):
     """
     priors = []
     for stride, sides in SMALL_FACE_SIDES.items():
-        rows, columns = (side // stride for side in size)
+        rows = size[0] // stride
+        columns = size[1] // stride
         for row, column, side in itertools.product(range(rows), range(columns), sides):
             centre = (column + 0.5) * stride, (row + 0.5) * stride
             priors.append(list(centre) + [side, side])
@@ -284,8 +292,8 @@ def yolov5_face(graph, classes, *, anchors_of_strides, class_bias=4.1):
         biases[:, 15:] = class_bias
         kernel = {"kernel_shape": [3, 3], "strides": [stride] * 2, "auto_pad": "SAME_UPPER"}
         maps = graph("Conv", "images", weights, biases.ravel(), **kernel)
-        sides = [-(-side // stride) for side in graph.size]
-        apart = graph("Reshape", maps, [1, 3, columns] + sides)
+        map_height, map_width = rows_and_columns(graph.size, stride)
+        apart = graph("Reshape", maps, [1, 3, columns, map_height, map_width])
         outputs[f"stride_{stride}"] = graph("Transpose", apart, perm=[0, 1, 3, 4, 2])
     return outputs
 
@@ -315,7 +323,7 @@ def yolov5_face_decoded(graph, classes):
     columns = 15 + classes
     scales = []
     for stride, sides in YOLOV5_FACE_ANCHORS.items():
-        height, width = (-(-side // stride) for side in graph.size)
+        height, width = rows_and_columns(graph.size, stride)
         maps = graph("Reshape", layer(graph, 3 * columns, stride), [1, 3, columns, height, width])
         last = graph("Transpose", maps, perm=[0, 1, 3, 4, 2])
         shares = graph("Sigmoid", graph.cut(last, 0, 5, 4))
@@ -351,12 +359,17 @@ def yolov5_face_decoded_expected(out, size):
 def centerface(graph, classes):
     """Maps of stride 4: heat, scale, offset and landmarks; y before x."""
     del classes
-    kinds = {"heat": (1, "Sigmoid"), "scale": (2, ""), "offset": (2, ""), "landmarks": (10, "")}
-    return {name: layer(graph, channels, 4, final) for name, (channels, final) in kinds.items()}
+    return {
+        "heat": layer(graph, 1, 4, "Sigmoid"),
+        "scale": layer(graph, 2, 4),
+        "offset": layer(graph, 2, 4),
+        "landmarks": layer(graph, 10, 4),
+    }
 
 
 def centerface_expected(out, size):
-    offset, scale = (listed(out[name], 2)[:, ::-1] for name in ("offset", "scale"))
+    offset = listed(out["offset"], 2)[:, ::-1]
+    scale = listed(out["scale"], 2)[:, ::-1]
     centre = (cells(size, 4) + offset + 0.5) * 4
     return corners(np.concatenate([centre, np.exp(scale) * 4], 1)), listed(out["heat"], 1)
 
@@ -367,28 +380,29 @@ def blazeface(graph, classes, *, joins=True):
     outputs = {}
     stride = graph.size[0] // 16
     for name, width in (("regressors", 16), ("classificators", 1)):
-        outputs |= {
-            f"{name}{number}": in_rows(
-                graph, layer(graph, anchor_count * width, stride * number), width
-            )
-            for number, anchor_count in ((1, 2), (2, 6))
-        }
+        fine = layer(graph, 2 * width, stride)
+        outputs[f"{name}1"] = in_rows(graph, fine, width)
+        coarse = layer(graph, 6 * width, 2 * stride)
+        outputs[f"{name}2"] = in_rows(graph, coarse, width)
     if not joins:
         return outputs
-    names = "regressors", "classificators"
-    return {n: graph("Concat", outputs[f"{n}1"], outputs[f"{n}2"], axis=1) for n in names}
+
+    regressors = graph("Concat", outputs["regressors1"], outputs["regressors2"], axis=1)
+    scores = graph("Concat", outputs["classificators1"], outputs["classificators2"], axis=1)
+    return {"regressors": regressors, "classificators": scores}
 
 
 def blazeface_expected(out, size):
-    numbers, scores = (
-        out[name] if name in out else np.concatenate([out[f"{name}1"], out[f"{name}2"]])
-        for name in ("regressors", "classificators")
-    )
+    if "regressors" in out:
+        numbers = out["regressors"]
+        scores = out["classificators"]
+    else:
+        numbers = np.concatenate([out["regressors1"], out["regressors2"]])
+        scores = np.concatenate([out["classificators1"], out["classificators2"]])
     stride = size[0] // 16
-    scales = ((stride, 2), (2 * stride, 6))
-    centre = np.concatenate(
-        [(cells(size, each, anchor_count) + 0.5) * each for each, anchor_count in scales]
-    )
+    fine_centre = (cells(size, stride, 2) + 0.5) * stride
+    coarse_centre = (cells(size, 2 * stride, 6) + 0.5) * (2 * stride)
+    centre = np.concatenate([fine_centre, coarse_centre])
     boxes = np.concatenate([centre + numbers[:, :2], numbers[:, 2:4]], 1)
     return corners(boxes), sigmoid(scores)
 

@@ -42,7 +42,18 @@ from cell_faces import (
     yunet_2021_expected,
     yunet_expected,
 )
-from cell_layers import SIZE, Size, around, cells, in_rows, joined, layer, listed, mean_of_bins
+from cell_layers import (
+    SIZE,
+    Size,
+    around,
+    cells,
+    cells_of_scales,
+    in_rows,
+    joined,
+    layer,
+    mean_of_bins,
+    row_per_cell,
+)
 from graph_builder import Arrays, Graph, corners, sigmoid, softmax
 
 
@@ -76,11 +87,13 @@ def yolov8(graph, classes, *, apart=False):
     """The head in training mode: boxes in 16 bins, then the classes, of each scale."""
     outputs = {}
     for stride in (8, 16, 32):
-        parts = [layer(graph, channels, stride) for channels in (64, classes)]
-        names = [f"box{stride}", f"class{stride}"]
-        if not apart:
-            parts, names = [graph.concat(parts, axis=1)], [f"map{stride}"]
-        outputs.update(zip(names, parts, strict=True))
+        boxes = layer(graph, 64, stride)
+        scores = layer(graph, classes, stride)
+        if apart:
+            outputs[f"box{stride}"] = boxes
+            outputs[f"class{stride}"] = scores
+        else:
+            outputs[f"map{stride}"] = graph("Concat", boxes, scores, axis=1)
     return outputs
 
 
@@ -88,13 +101,15 @@ def yolov8_expected(out, size):
     pairs = []
     for stride in (8, 16, 32):
         if f"map{stride}" in out:
-            rows = listed(out[f"map{stride}"], len(out[f"map{stride}"]))
+            rows = row_per_cell(out[f"map{stride}"])
+            bins = rows[:, :64]
+            logits = rows[:, 64:]
         else:
-            names = f"box{stride}", f"class{stride}"
-            rows = np.concatenate([listed(out[name], len(out[name])) for name in names], 1)
+            bins = row_per_cell(out[f"box{stride}"])
+            logits = row_per_cell(out[f"class{stride}"])
         points = cells(size, stride) + 0.5
-        boxes = around(points, mean_of_bins(rows[:, :64], 16)) * stride
-        pairs.append((boxes, sigmoid(rows[:, 64:])))
+        boxes = around(points, mean_of_bins(bins, 16)) * stride
+        pairs.append((boxes, sigmoid(logits)))
     return joined(pairs)
 
 
@@ -110,11 +125,9 @@ def yolov6(graph, classes):
 def yolov6_expected(out, size):
     pairs = []
     for stride in (8, 16, 32):
-        sides = listed(out[f"box{stride}"], 4)
-        scores = out[f"class{stride}"]
-        pairs.append(
-            (around(cells(size, stride) + 0.5, sides) * stride, listed(scores, len(scores)))
-        )
+        sides = row_per_cell(out[f"box{stride}"])
+        boxes = around(cells(size, stride) + 0.5, sides) * stride
+        pairs.append((boxes, row_per_cell(out[f"class{stride}"])))
     return joined(pairs)
 
 
@@ -122,23 +135,28 @@ def yolox(graph, classes, *, apart=False):
     """As accelerators want it: box, objectness and classes, none of them final."""
     maps = {}
     for stride in (8, 16, 32):
-        parts = [layer(graph, channels, stride) for channels in (4, 1, classes)]
-        maps[f"map{stride}"] = graph.concat(parts, axis=1)
+        boxes = layer(graph, 4, stride)
+        objectness = layer(graph, 1, stride)
+        scores = layer(graph, classes, stride)
+        maps[f"map{stride}"] = graph("Concat", boxes, objectness, scores, axis=1)
     if apart:
         return maps
-    flat = [graph.flat(feature_map, 5 + classes) for feature_map in maps.values()]
+
+    flat = []
+    for feature_map in maps.values():
+        flat.append(graph.flat(feature_map, 5 + classes))
     return {"rows": graph.swapped(graph.concat(flat, axis=2))}
 
 
 def yolox_expected(out, size):
-    maps = [out[f"map{stride}"] for stride in (8, 16, 32) if f"map{stride}" in out]
-    rows = (
-        np.concatenate([listed(feature_map, len(feature_map)) for feature_map in maps])
-        if maps
-        else out["rows"]
-    )
-    grid = np.concatenate([cells(size, stride) for stride in (8, 16, 32)])
-    strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32)])
+    if "rows" in out:
+        rows = out["rows"]
+    else:
+        fine = row_per_cell(out["map8"])
+        middle = row_per_cell(out["map16"])
+        coarse = row_per_cell(out["map32"])
+        rows = np.concatenate([fine, middle, coarse])
+    grid, strides = cells_of_scales(size, (8, 16, 32))
     boxes = np.concatenate([(rows[:, :2] + grid) * strides, np.exp(rows[:, 2:4]) * strides], 1)
     return corners(boxes), sigmoid(rows[:, 4:5]) * sigmoid(rows[:, 5:])
 
@@ -182,11 +200,10 @@ def nanodet_plus(graph, classes):
 
 
 def nanodet_plus_expected(out, size):
-    grid = np.concatenate([cells(size, stride) * stride for stride in (8, 16, 32, 64)])
-    strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32, 64)])
+    grid, strides = cells_of_scales(size, (8, 16, 32, 64))
     scores = out["rows"][:, :-32]
     bins = out["rows"][:, -32:]
-    return around(grid, mean_of_bins(bins, 8) * strides), scores
+    return around(grid * strides, mean_of_bins(bins, 8) * strides), scores
 
 
 def fastestdet(graph, classes, *, rows=False):
@@ -198,7 +215,9 @@ def fastestdet(graph, classes, *, rows=False):
 
 
 def fastestdet_expected(out, size):
-    head = out["head"] if out["head"].ndim == 2 else listed(out["head"], len(out["head"]))
+    head = out["head"]
+    if head.ndim == 3:
+        head = row_per_cell(head)
     sides = np.array([-(-size[1] // 16), -(-size[0] // 16)])
     centre = (np.tanh(head[:, 1:3]) + cells(size, 16)) / sides * size[::-1]
     boxes = np.concatenate([centre, sigmoid(head[:, 3:5]) * size[::-1]], 1)
@@ -215,39 +234,45 @@ def yolo_fastest(graph, classes, *, listed_in_one=True, final=True):
     """Three boxes and objectnesses, and one set of classes, of each cell."""
     outputs = {}
     for stride in FASTEST:
-        box, objectness = (layer(graph, n, stride, final and "Sigmoid") for n in (12, 3))
-        shares = layer(graph, classes, stride)
-        shares = graph("Softmax", shares, axis=1) if final else shares
-        if not final:  # as trained: six maps
-            maps = {"reg": box, "obj": objectness, "cls": shares}
-            outputs |= {f"{name}{stride}": tensor for name, tensor in maps.items()}
-            continue
-        maps = graph("Concat", box, objectness, shares, axis=1)
-        outputs[f"map{stride}"] = graph("Transpose", maps, perm=[0, 2, 3, 1])
+        if final:
+            boxes = layer(graph, 12, stride, "Sigmoid")
+            objectness = layer(graph, 3, stride, "Sigmoid")
+            shares = graph("Softmax", layer(graph, classes, stride), axis=1)
+            maps = graph("Concat", boxes, objectness, shares, axis=1)
+            outputs[f"map{stride}"] = graph("Transpose", maps, perm=[0, 2, 3, 1])
+        else:  # as trained: six maps
+            outputs[f"reg{stride}"] = layer(graph, 12, stride)
+            outputs[f"obj{stride}"] = layer(graph, 3, stride)
+            outputs[f"cls{stride}"] = layer(graph, classes, stride)
     if not listed_in_one:
         return outputs
-    rows = [graph("Reshape", tensor, [-1, 15 + classes]) for tensor in outputs.values()]
+
+    rows = []
+    for tensor in outputs.values():
+        rows.append(graph("Reshape", tensor, [-1, 15 + classes]))
     return {"rows": graph.concat(rows, axis=0)}
 
 
 def yolo_fastest_expected(out, size):
     if "rows" in out:
         count = len(cells(size, 16))
-        maps = {16: out["rows"][:count], 32: out["rows"][count:]}
+        rows_by_stride = {16: out["rows"][:count], 32: out["rows"][count:]}
     elif "map16" in out:
-        maps = {
-            stride: out[f"map{stride}"].reshape(-1, out["map16"].shape[-1]) for stride in FASTEST
+        columns = out["map16"].shape[-1]
+        rows_by_stride = {
+            16: out["map16"].reshape(-1, columns),
+            32: out["map32"].reshape(-1, columns),
         }
     else:
-        maps = {}
+        rows_by_stride = {}
         for stride in FASTEST:
-            box, objectness, shares = (
-                listed(out[f"{name}{stride}"], len(out[f"{name}{stride}"]))
-                for name in ("reg", "obj", "cls")
-            )
-            maps[stride] = np.concatenate([sigmoid(box), sigmoid(objectness), softmax(shares)], 1)
+            boxes = sigmoid(row_per_cell(out[f"reg{stride}"]))
+            objectness = sigmoid(row_per_cell(out[f"obj{stride}"]))
+            shares = softmax(row_per_cell(out[f"cls{stride}"]))
+            rows_by_stride[stride] = np.concatenate([boxes, objectness, shares], 1)
+
     pairs = []
-    for stride, rows in maps.items():
+    for stride, rows in rows_by_stride.items():
         box = rows[:, :12].reshape(-1, 4)
         cell = cells(size, stride, 3)
         sides = np.tile(FASTEST[stride], (len(rows), 1))

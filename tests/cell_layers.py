@@ -24,11 +24,28 @@ def in_rows(graph, tensor, channels, *, batched=True):
     return graph("Reshape", last, [1, -1, channels] if batched else [-1, channels])
 
 
+def rows_and_columns(size, stride):
+    """How many rows and columns of cells cover an input, the last of which may reach over it."""
+    height, width = size
+    return -(-height // stride), -(-width // stride)
+
+
 def cells(size, stride, anchors=1):
     """Column and row of each anchor's cell (N, 2)."""
-    rows, columns = (-(-side // stride) for side in size)
+    rows, columns = rows_and_columns(size, stride)
     y, x = np.mgrid[:rows, :columns]
     return np.repeat(np.stack([x, y], -1).reshape(-1, 2), anchors, axis=0).astype(np.float32)
+
+
+def cells_of_scales(size, strides):
+    """Column and row of the cells of all scales (N, 2), and the stride of each cell (N, 1)."""
+    cells_by_scale = []
+    strides_by_scale = []
+    for stride in strides:
+        cells_of_scale = cells(size, stride)
+        cells_by_scale.append(cells_of_scale)
+        strides_by_scale.append(np.full((len(cells_of_scale), 1), stride))
+    return np.concatenate(cells_by_scale), np.concatenate(strides_by_scale)
 
 
 def listed(maps, width):
@@ -36,9 +53,19 @@ def listed(maps, width):
     return maps.transpose(1, 2, 0).reshape(-1, width)
 
 
+def row_per_cell(maps):
+    """The numbers of a map [channels, H, W] as (H * W, channels)."""
+    return listed(maps, len(maps))
+
+
 def joined(pairs):
-    """Boxes and scores of all scales."""
-    return tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    """Boxes and scores of all scales, from a pair of both for each scale."""
+    boxes = []
+    scores = []
+    for boxes_of_scale, scores_of_scale in pairs:
+        boxes.append(boxes_of_scale)
+        scores.append(scores_of_scale)
+    return np.concatenate(boxes), np.concatenate(scores)
 
 
 def around(points, sides):

@@ -64,8 +64,11 @@ class Result:
 
 def described(folder=FOLDER):
     """What is known of each file, by its name."""
-    entries = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
-    return {entry["name"]: entry for entry in sorted(entries, key=lambda entry: entry["name"])}
+    entry_of = {}
+    for path in folder.glob("*.json"):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry_of[entry["name"]] = entry
+    return dict(sorted(entry_of.items()))
 
 
 def measure(entry, folder=FOLDER):

@@ -35,8 +35,15 @@ class Graph:
         return name
 
     def all(self, operator, *inputs, outputs=1, **attributes):
-        names = [entry if isinstance(entry, str) else self.constant(entry) for entry in inputs]
-        output_names = [f"{operator.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
+        names = []
+        for entry in inputs:
+            if isinstance(entry, str):
+                names.append(entry)
+            else:
+                names.append(self.constant(entry))
+        output_names = []
+        for number in range(outputs):
+            output_names.append(f"{operator.lower()}{len(self.nodes)}_{number}")
         self.nodes.append(helper.make_node(operator, names, output_names, **attributes))
         return output_names
 
@@ -78,6 +85,20 @@ class Graph:
 
     def cut(self, tensor, start, stop, axis):
         return self("Slice", tensor, [start], [stop], [axis])
+
+    def four_columns(self, boxes):
+        """The four numbers of boxes [B, N, 4], each as [B, N, 1]."""
+        columns = []
+        for column in range(4):
+            columns.append(self.cut(boxes, column, column + 1, 2))
+        return columns
+
+    def unsqueezed(self, tensors, axis):
+        """Each of the tensors with one axis more."""
+        outputs = []
+        for tensor in tensors:
+            outputs.append(self("Unsqueeze", tensor, [axis]))
+        return outputs
 
     def queries(self):
         """Features of 24 queries, [B, 24, 8]."""
@@ -122,9 +143,9 @@ def with_types(model):
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    values = {
-        value.name: value for value in list(inferred.graph.value_info) + list(inferred.graph.output)
-    }
+    values = {}
+    for value in list(inferred.graph.value_info) + list(inferred.graph.output):
+        values[value.name] = value
     for value in model.graph.output:
         value.CopyFrom(values[value.name])
         if not value.type.tensor_type.elem_type:  # of plug-ins, whose shapes nobody infers

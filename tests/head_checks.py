@@ -43,14 +43,21 @@ def renamed(model):
     """A copy with other names for all tensors and nodes, and the new names by the old."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     graph = copy.graph
-    names = {name for node in graph.node for name in list(node.input) + list(node.output) if name}
-    inputs = {value.name for value in graph.input if len(shape(value)) == 2}  # told by their names
-    new = {name: f"t{secrets.token_hex(4)}" for name in names - inputs}
+    names = set()
+    for node in graph.node:
+        names.update(node.input)
+        names.update(node.output)
+    names.discard("")  # of optional inputs that a node leaves out
+    for value in graph.input:
+        if len(shape(value)) == 2:  # such inputs are told by their names
+            names.discard(value.name)
+    new = {name: f"t{secrets.token_hex(4)}" for name in names}
+
     for node in graph.node:
         node.name = ""
         node.input[:] = [new.get(name, name) for name in node.input]
         node.output[:] = [new.get(name, name) for name in node.output]
-    for value in (*graph.input, *graph.output, *graph.initializer):
+    for value in list(graph.input) + list(graph.output) + list(graph.initializer):
         value.name = new.get(value.name, value.name)
     return copy, new
 
@@ -127,9 +134,10 @@ def softmax_arithmetic(graph, softmax):
         axis = entry.i
     axes = f"{shares}/axes"
     graph.initializer.append(helper.make_tensor(axes, TensorProto.INT64, [1], [axis]))
-    maximum, rest, exponential, total = (
-        f"{shares}/{step}" for step in ("maximum", "rest", "exponential", "total")
-    )
+    maximum = f"{shares}/maximum"
+    rest = f"{shares}/rest"
+    exponential = f"{shares}/exponential"
+    total = f"{shares}/total"
     return [
         helper.make_node("ReduceMax", [logits], [maximum], axes=[axis]),
         helper.make_node("Sub", [logits, maximum], [rest]),
@@ -172,9 +180,10 @@ def read(model, *, boxes_only=False, image=IMAGE):
 def expected(name, outputs):
     """What the family itself finds in the outputs of a file, by what they hold."""
     ending = ENDINGS[name]
-    boxes, scores, *labels = ending.expected(outputs)
-    if labels:
-        return boxes, scores, labels[0]
+    detections = ending.expected(outputs)
+    if len(detections) == 3:  # with class ids
+        return detections
+    boxes, scores = detections
     if ending.one_class:
         return boxes, scores.max(1), scores.argmax(1)
     return expected_of_all(boxes, scores)
@@ -187,12 +196,23 @@ def expected_of_all(boxes, scores):
 
 
 def outputs_of(model, roles):
+    """The outputs for the image by what they hold, without the axis of the batch."""
     arrays = run(model, IMAGE)
-    flat = {"rows", "count"} if set(roles) == {"rows", "count"} else set()
-    return {
-        role: array[0] if array.ndim > 1 and array.shape[0] == 1 and role not in flat else array
-        for role, array in zip(roles, arrays, strict=True)
-    }
+    outputs = dict(zip(roles, arrays, strict=True))
+    if set(roles) == {"rows", "count"}:  # Paddle's have no such axis
+        return outputs
+
+    for role, array in outputs.items():
+        if array.ndim > 1 and array.shape[0] == 1:
+            outputs[role] = array[0]
+    return outputs
+
+
+def best_first(detections):
+    """Boxes, scores and class ids, those with the highest score first."""
+    boxes, scores, classes = detections
+    order = np.argsort(-scores)
+    return boxes[order], scores[order], classes[order]
 
 
 def assert_same(detections, expected, pixels=1e-2):
@@ -200,10 +220,10 @@ def assert_same(detections, expected, pixels=1e-2):
 
     Scores near 1 differ by rounding alone, so neither order nor rank says which belong together.
     """
-    boxes, scores, classes = (part[np.argsort(-detections[1])] for part in detections)
+    boxes, scores, classes = best_first(detections)
+    expected_boxes, expected_scores, expected_classes = best_first(expected)
     free = np.ones(len(scores), bool)
-    best_first = np.argsort(-expected[1])
-    for box, score, class_id in zip(*(part[best_first] for part in expected), strict=True):
+    for box, score, class_id in zip(expected_boxes, expected_scores, expected_classes, strict=True):
         near = np.abs(scores - score) <= 1e-4 + 1e-4 * abs(score)
         matches = np.flatnonzero(free & (classes == class_id) & near)
         matches = matches[
@@ -211,4 +231,4 @@ def assert_same(detections, expected, pixels=1e-2):
         ]
         assert len(matches), (box, score, class_id)
         free[matches[0]] = False
-    assert scores[free].max(initial=-1) <= np.min(expected[1], initial=2) + 1e-4
+    assert scores[free].max(initial=-1) <= np.min(expected_scores, initial=2) + 1e-4

@@ -52,9 +52,11 @@ def suppressed(graph, classes, *, yx=False, centres=False):
         boxes = graph("Gather", boxes, [1, 0, 3, 2], axis=2)
     final = scores(graph, classes)
     triples = graph.non_max_suppression(boxes, final, center_point_box=int(centres))
-    image, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
+    image = graph("Gather", triples, np.int64(0), axis=1)
+    label = graph("Gather", triples, np.int64(1), axis=1)
+    anchor = graph("Gather", triples, np.int64(2), axis=1)
     chosen_boxes = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
-    pairs = graph.concat([graph("Unsqueeze", p, [1]) for p in (label, anchor)], axis=1)
+    pairs = graph.concat(graph.unsqueezed([label, anchor], 1), axis=1)
     score = graph("GatherND", graph("Squeeze", final, [0]), pairs)
     return chosen_boxes, score, label, image
 
@@ -62,8 +64,9 @@ def suppressed(graph, classes, *, yx=False, centres=False):
 def of_images(graph, classes):
     """YOLOv7 for ONNX Runtime: image, two corners, class, score [K, 7]."""
     boxes, score, label, image = suppressed(graph, classes)
-    parts = [graph("Cast", part, to=TensorProto.FLOAT) for part in (image, label)]
-    image, label, score = (graph("Unsqueeze", part, [1]) for part in parts + [score])
+    image = graph("Cast", image, to=TensorProto.FLOAT)
+    label = graph("Cast", label, to=TensorProto.FLOAT)
+    image, label, score = graph.unsqueezed([image, label, score], 1)
     return {"rows": graph("Concat", image, boxes, label, score, axis=1)}
 
 
@@ -71,7 +74,7 @@ def in_one(graph, classes, *, empty=False, centres=False, extra_columns=0):
     """Two corners or centre and size, score and class [1, K, 6], and `more` columns."""
     boxes, score, label, _ = suppressed(graph, classes, centres=centres)
     label = graph("Cast", label, to=TensorProto.FLOAT)
-    parts = [graph("Unsqueeze", part, [1]) for part in (score, label)]
+    parts = graph.unsqueezed([score, label], 1)
     if extra_columns:
         parts.append(graph("Tile", graph.cut(boxes, 0, 1, 1), [1, extra_columns]))
     if empty:  # the masks of a detector that has none
@@ -83,7 +86,7 @@ def in_four(graph, classes):
     """How many there are, boxes [1, K, 4], scores and classes [1, K]."""
     boxes, score, label, _ = suppressed(graph, classes)
     count = graph("Cast", graph("Reshape", graph("Shape", score), [1, 1]), to=TensorProto.INT32)
-    boxes, score, label = (graph("Unsqueeze", part, [0]) for part in (boxes, score, label))
+    boxes, score, label = graph.unsqueezed([boxes, score, label], 0)
     return {"count": count, "boxes": boxes, "scores": score, "labels": label}
 
 
@@ -112,7 +115,7 @@ def of_zoo(graph, classes, *, y_first=False, scores_apart=False, with_objectness
     size = graph("Mul", graph("Exp", graph.cut(head, 2, 4, 2)), strides[None])
     head = overwritten(graph, head, 2, size)
     boxes = graph.cut(head, 0, 4, 2)
-    x, y, width, height = (graph.cut(boxes, column, column + 1, 2) for column in range(4))
+    x, y, width, height = graph.four_columns(boxes)
     half_width = graph("Div", width, np.float32(2))
     half_height = graph("Div", height, np.float32(2))
     left = graph("Sub", x, half_width)
@@ -130,8 +133,10 @@ def of_zoo(graph, classes, *, y_first=False, scores_apart=False, with_objectness
     final = graph.swapped(graph("Sqrt", products))
     triples = graph.non_max_suppression(rows_first, final)
     triples = graph("Mul", triples, np.array([1]))
-    numbers = [graph("Slice", triples, [column], [column + 1], [1]) for column in range(2)]
-    image, label = (graph("Cast", number, to=TensorProto.FLOAT) for number in numbers)
+    image_number = graph.cut(triples, 0, 1, 1)
+    class_id = graph.cut(triples, 1, 2, 1)
+    image = graph("Cast", image_number, to=TensorProto.FLOAT)
+    label = graph("Cast", class_id, to=TensorProto.FLOAT)
     score = graph("Reshape", graph("GatherND", final, triples), [-1, 1])
     positions_of_boxes = graph("Gather", triples, np.array([0, 2]), axis=1)
     chosen_boxes = graph("GatherND", ordered, positions_of_boxes)

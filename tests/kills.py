@@ -64,16 +64,19 @@ BY_PATH_IN_FOLDER = {
     "renameat2": 316,
 }
 OPENING = {"open": (2, 1), "openat": (257, 2)}  # number and place of the flags
-NAMES = {
-    number: name
-    for calls in (
-        BY_DESCRIPTOR,
-        BY_PATH,
-        BY_PATH_IN_FOLDER,
-        {n: c for n, (c, _) in OPENING.items()},
-    )
-    for name, number in calls.items()
-}
+
+
+def names_by_number():
+    """The names of the system calls that are traced."""
+    names = {}
+    for calls in (BY_DESCRIPTOR, BY_PATH, BY_PATH_IN_FOLDER):
+        names |= {number: name for name, number in calls.items()}
+    for name, (number, _) in OPENING.items():
+        names[number] = name
+    return names
+
+
+NAMES = names_by_number()
 PLACES = {"symlink": 1, "symlinkat": 2, "copy_file_range": 2}  # of what is changed, where not 0
 
 IMPORTED = ["detcli.model.hub", "huggingface_hub.file_download", "httpx2"]
@@ -108,13 +111,16 @@ def filter_program():
             (end, 0, 0, TRACE),
             (end, 0, 0, ALLOW),
         ]
-    for number in [*BY_DESCRIPTOR.values(), *BY_PATH.values(), *BY_PATH_IN_FOLDER.values()]:
-        program += [(equal, 0, 1, number), (end, 0, 0, TRACE)]
+    for calls in (BY_DESCRIPTOR, BY_PATH, BY_PATH_IN_FOLDER):
+        for number in calls.values():
+            program += [(equal, 0, 1, number), (end, 0, 0, TRACE)]
     return program + [(end, 0, 0, ALLOW)]
 
 
 def install_filter():
-    code = b"".join(struct.pack("HBBI", *line) for line in filter_program())
+    code = b""
+    for operation, if_true, if_false, operand in filter_program():
+        code += struct.pack("HBBI", operation, if_true, if_false, operand)
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
@@ -132,8 +138,9 @@ def changed(thread):
     info = ctypes.create_string_buffer(88)
     if libc.ptrace(GET_SYSCALL_INFO, thread, 88, ctypes.cast(info, ctypes.c_void_p)) < 0:
         return "", ""
-    number, *arguments = struct.unpack_from("<7Q", info, 24)
-    name = NAMES[number]
+    numbers = struct.unpack_from("<7Q", info, 24)
+    name = NAMES[numbers[0]]
+    arguments = numbers[1:]
     place = PLACES.get(name, 0)
 
     def of_descriptor(value):
@@ -286,6 +293,10 @@ class Outcome:
     begun_again: int = 0
     problems: list[str] = field(default_factory=list)
 
+    def note_problems(self, point, problems):
+        for problem in problems:
+            self.problems.append(f"{point}: {problem}")
+
 
 POINTS_BETWEEN = 1 if thinning.RUNS_WHOLE else 9
 """How far apart the points of pretended kills are; odd, as every other is after a call."""
@@ -366,12 +377,12 @@ class Examination:
                 self._keep("killed")
             left = self._folder / ("killed" if kill_every else str(number))
             torn = self._scenario.torn(before, after, left)
-            outcome.problems += [f"{point}: {problem}" for problem in torn]
+            outcome.note_problems(point, torn)
             if (content := _content(left)) not in known:
                 known.add(content)
                 self._begin(left)
                 outcome.begun_again += 1
-                outcome.problems += [f"{point}: {problem}" for problem in self._finish(expected)]
+                outcome.note_problems(point, self._finish(expected))
         return outcome
 
     def _begin(self, state):
@@ -403,8 +414,12 @@ def _copy(source, target):
 
 def _content(folder):
     """Everything below a folder: names with bytes, with where a link leads, or None."""
-    return tuple(
-        (str(path.relative_to(folder)), path.readlink() if path.is_symlink()
-         else path.read_bytes() if path.is_file() else None)
-        for path in sorted(folder.rglob("*"))
-    )  # fmt: skip
+    entries = []
+    for path in sorted(folder.rglob("*")):
+        content = None
+        if path.is_symlink():
+            content = path.readlink()
+        elif path.is_file():
+            content = path.read_bytes()
+        entries.append((str(path.relative_to(folder)), content))
+    return tuple(entries)

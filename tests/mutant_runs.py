@@ -225,10 +225,15 @@ class Server:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if request.function is not None:
-            replace_function(self.module_path, *request.function)
+            name, line = request.function
+            replace_function(self.module_path, name, line)
         positions = {test: position for position, test in enumerate(request.tests)}
         if not request.runs_others:
-            session.items = [item for item in session.items if item.nodeid in positions]
+            requested_items = []
+            for item in session.items:
+                if item.nodeid in positions:
+                    requested_items.append(item)
+            session.items = requested_items
         session.items.sort(key=lambda item: positions.get(item.nodeid, len(positions)))
         if request.notes_lines:
             self.recorder.start()
@@ -305,7 +310,9 @@ def code_of(source: bytes, path: str, name: str, line: int) -> CodeType:
         candidate = candidates.pop()
         if (candidate.co_name, candidate.co_firstlineno) == (name, line):
             return candidate
-        candidates += [value for value in candidate.co_consts if isinstance(value, CodeType)]
+        for value in candidate.co_consts:
+            if isinstance(value, CodeType):
+                candidates.append(value)
     raise LookupError(name)
 
 
@@ -409,7 +416,9 @@ class ModuleTests:
         tests = self.choose(lines)
         if not tests:
             return False
-        seconds = sum(self.notes.seconds.get(test, 0) for test in tests)
+        seconds = 0.0
+        for test in tests:
+            seconds += self.notes.seconds.get(test, 0)
         limit_s = 20 + 5 * seconds
         self.room.write(self.module, source)
         if function is not None and self.is_replaceable(function, source):
@@ -439,14 +448,14 @@ class ModuleTests:
     def choose(self, lines: range) -> list[str]:
         """The tests that execute some of these lines: those that killed first, then the fastest."""
         shared = self.notes.lines[""] | self.collection.lines
-        if shared.isdisjoint(lines):
-            tests = [
-                test
-                for test, executed in self.notes.lines.items()
-                if test and (test in self.notes.starting or not executed.isdisjoint(lines))
-            ]
-        else:
-            tests = [test for test in self.notes.lines if test]
+        all_execute_some = not shared.isdisjoint(lines)
+        tests = []
+        for test, executed in self.notes.lines.items():
+            if not test:  # what all tests share
+                continue
+            executes_some = test in self.notes.starting or not executed.isdisjoint(lines)
+            if all_execute_some or executes_some:
+                tests.append(test)
 
         def rank(test: str) -> tuple[bool, bool, float]:
             is_other = test not in self.killers
@@ -481,14 +490,22 @@ class ModuleTests:
         function = None
         body = self.tree.body
         while body:
-            inside = [node for node in body if first_line(node) <= line <= (node.end_lineno or 0)]
-            if not inside:
+            inner_statement = statement_at(line, body)
+            if inner_statement is None:
                 break
             if function is None and isinstance(statement, ast.FunctionDef):
                 function = statement
-            statement = inside[0]
+            statement = inner_statement
             body = substatements(statement)
         return statement, function
+
+
+def statement_at(line: int, body: list[ast.stmt]) -> ast.stmt | None:
+    """The statement of a body that a line belongs to."""
+    for statement in body:
+        if first_line(statement) <= line <= (statement.end_lineno or 0):
+            return statement
+    return None
 
 
 def substatements(statement: ast.AST) -> list[ast.stmt]:
@@ -513,5 +530,7 @@ def header(statement: ast.stmt) -> range:
 
 def first_line(statement: ast.stmt) -> int:
     """The line of a statement's first decorator, else its own."""
-    decorators = getattr(statement, "decorator_list", [])
-    return min([statement.lineno] + [decorator.lineno for decorator in decorators])
+    line = statement.lineno
+    for decorator in getattr(statement, "decorator_list", []):
+        line = min(line, decorator.lineno)
+    return line

@@ -66,18 +66,18 @@ def distributed(graph, features):
     bins = graph("Reshape", graph.perceptron(features, 4 * 8), [0, 24, 4, 8])
     project = np.linspace(-0.5, 0.5, 8, dtype=np.float32).reshape(8, 1)
     sides = graph("Reshape", graph("MatMul", graph("Softmax", bins, axis=3), project), [0, 24, 4])
-    cut = [graph.cut(sides, i, i + 1, 2) for i in range(4)]
-    x, y, width, height = (graph.cut(earlier, i, i + 1, 2) for i in range(4))
-    moved = [
-        graph("Mul", graph("Add", side, np.float32(0.5)), length)
-        for side, length in zip(cut, (width, height, width, height), strict=True)
-    ]
+    distances = graph.four_columns(sides)
+    x, y, width, height = graph.four_columns(earlier)
+    moved = []
+    for distance, length in zip(distances, (width, height, width, height), strict=True):
+        moved.append(graph("Mul", graph("Add", distance, np.float32(0.5)), length))
     x1 = graph("Sub", x, moved[0])
     y1 = graph("Sub", y, moved[1])
     x2 = graph("Add", x, moved[2])
     y2 = graph("Add", y, moved[3])
-    middle = [graph("Div", graph("Add", *pair), np.float32(2)) for pair in ((x1, x2), (y1, y2))]
-    return graph.concat(middle + [graph("Sub", x2, x1), graph("Sub", y2, y1)], axis=2)
+    middle_x = graph("Div", graph("Add", x1, x2), np.float32(2))
+    middle_y = graph("Div", graph("Add", y1, y2), np.float32(2))
+    return graph("Concat", middle_x, middle_y, graph("Sub", x2, x1), graph("Sub", y2, y1), axis=2)
 
 
 def plain(graph, features):
@@ -172,8 +172,8 @@ def paddle(graph, classes):
     scale = graph("Unsqueeze", graph("Concat", sides, sides, axis=1), [1])
     labels, boxes, values = picked(graph, features, classes, scale, refined)
     labels = graph("Cast", labels, to=TensorProto.FLOAT)
-    parts = [graph("Unsqueeze", part, [-1]) for part in (labels, values)]
-    rows = graph("Reshape", graph.concat(parts + [boxes], axis=2), [-1, 6])
+    labels, values = graph.unsqueezed([labels, values], -1)
+    rows = graph("Reshape", graph("Concat", labels, values, boxes, axis=2), [-1, 6])
     k = np.array([24 * classes], np.int32)
     count = graph("Expand", k, graph.cut(graph("Shape", factor), 0, 1, 0))
     return {"rows": rows, "count": count}

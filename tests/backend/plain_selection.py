@@ -17,12 +17,12 @@ def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
 def plain_select(head, options):
     """The steps, one loop at a time; rows are (anchor, class id, score)."""
     classes = sorted(options.class_ids if options.class_ids is not None else range(len(head) - 4))
-    scores = {
-        (anchor, class_id): float(head[4 + class_id, anchor])
-        for anchor in range(head.shape[1])
-        for class_id in classes
-        if head[4 + class_id, anchor] > np.float32(confidence_of(class_id, options))
-    }
+    scores = {}
+    for anchor in range(head.shape[1]):
+        for class_id in classes:
+            score = head[4 + class_id, anchor]
+            if score > np.float32(confidence_of(class_id, options)):
+                scores[anchor, class_id] = float(score)
     # 1. anchor score = maximum over the classes whose scores count
     best = {}
     for (anchor, _), score in scores.items():
@@ -30,10 +30,13 @@ def plain_select(head, options):
     # 2. the max_det best anchors; of equals, the lower
     anchors = sorted(best, key=lambda anchor: (-best[anchor], anchor))[: options.max_det]
     # 3. the max_det best of their scores; of equals, the lower position
-    flat = [(anchor, class_id) for anchor in anchors for class_id in classes]
-    flat = [pair for pair in flat if pair in scores]
-    best_pairs = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: options.max_det]
-    return [(*pair, scores[pair]) for pair in best_pairs]
+    rows = []
+    for anchor in anchors:
+        for class_id in classes:
+            if (anchor, class_id) in scores:
+                rows.append((anchor, class_id, scores[anchor, class_id]))
+    rows.sort(key=lambda row: -row[2])  # which leaves equals in their order
+    return rows[: options.max_det]
 
 
 def confidence_of(class_id, options):
@@ -55,9 +58,14 @@ def plain_select_with_nms(head, options):
         candidates = list(best.values())
     selected = []
     for row in sorted(candidates, key=lambda row: (-row[2], row[0], row[1])):
-        rivals = [rival for rival in selected if options.class_agnostic or rival[1] == row[1]]
-        box = head[:4, row[0]]
-        if all(plain_iou(head[:4, rival[0]], box) <= options.nms_iou for rival in rivals):
+        anchor, class_id, _ = row
+        is_suppressed = False
+        for rival_anchor, rival_class_id, _ in selected:
+            if options.class_agnostic or rival_class_id == class_id:
+                iou = plain_iou(head[:4, rival_anchor], head[:4, anchor])
+                if iou > options.nms_iou:
+                    is_suppressed = True
+        if not is_suppressed:
             selected.append(row)
     return selected[: options.max_det]
 

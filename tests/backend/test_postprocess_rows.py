@@ -18,8 +18,9 @@ ANY = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=None)
 
 def made(rows, dtype=np.float32):
     """Rows of (score, class id); x1 of each box is its place."""
-    boxes = [(position, 0, position + 10, 10) for position in range(len(rows))]
-    values = [(*box, *row) for box, row in zip(boxes, rows, strict=True)]
+    values = []
+    for position, (score, class_id) in enumerate(rows):
+        values.append((position, 0, position + 10, 10, score, class_id))
     return np.array(values, dtype).reshape(-1, 6)
 
 
@@ -29,14 +30,19 @@ def places(selection):
 
 def plain_select_rows(rows, selection_options):
     """One loop at a time."""
-    candidates = [
-        (-score, position)
-        for position, (*_, score, class_id) in enumerate(rows.tolist())
-        if class_id in range(CLASSES)
-        and score > np.float32(confidence_of(int(class_id), selection_options))
-        and (selection_options.class_ids is None or class_id in selection_options.class_ids)
-    ]
-    return [position for _, position in sorted(candidates)][: selection_options.max_det]
+    class_ids = selection_options.class_ids
+    candidates = []
+    for position, row in enumerate(rows.tolist()):
+        score = row[4]
+        class_id = row[5]
+        if class_id not in range(CLASSES):
+            continue
+        if class_ids is not None and class_id not in class_ids:
+            continue
+        if score > np.float32(confidence_of(int(class_id), selection_options)):
+            candidates.append((-score, position))
+    best_first = sorted(candidates)[: selection_options.max_det]
+    return [position for _, position in best_first]
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
