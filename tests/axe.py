@@ -30,4 +30,7 @@ def script():
 def violations(browser, view):
     """What axe has to say of what is shown now, with the name of the view."""
     result = browser.driver.execute_async_script(VIOLATIONS)
-    return [(view, *violation) for violation in json.loads(result)]
+    of_view = []
+    for rule, elements in json.loads(result):
+        of_view.append((view, rule, elements))
+    return of_view

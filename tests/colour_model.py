@@ -26,7 +26,8 @@ def image_of(squares, size=(64, 64), grey=114):
 
     The usual grey scores 0.45 in every cell and class; below 64 it is not found by default.
     """
-    image = np.full((*size, 3), grey, np.uint8)
+    height, width = size
+    image = np.full((height, width, 3), grey, np.uint8)
     for colour, column, row in squares:
         y, x = row * CELL, column * CELL
         image[y : y + CELL, x : x + CELL] = COLOURS[colour]
@@ -35,7 +36,9 @@ def image_of(squares, size=(64, 64), grey=114):
 
 def cell_box(column, row):
     """x1, y1, x2, y2 of a cell."""
-    return [float(CELL * side) for side in (column, row, column + 1, row + 1)]
+    left = float(CELL * column)
+    top = float(CELL * row)
+    return [left, top, left + CELL, top + CELL]
 
 
 def build(
@@ -196,8 +199,11 @@ class _Graph:
         self.nodes.append(helper.make_node("TopK", [values, k], outputs, axis=-1))
 
     def slice_of(self, axis, start, stop):
-        named = {"start": start, "stop": stop, "slice_axis": axis}
-        return [self.ints(name, [number]) for name, number in named.items()]
+        return [
+            self.ints("start", [start]),
+            self.ints("stop", [stop]),
+            self.ints("slice_axis", [axis]),
+        ]
 
     def ints(self, name, values):
         return self._constant(name, np.array(values, np.int64))
@@ -216,8 +222,9 @@ class _Graph:
 def save_external(path, stride=CELL, location="weights.bin", **options):
     """Write a body whose constants are all in a file beside it."""
     model = build("body")
-    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "stride")
-    scale.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
+    for tensor in model.graph.initializer:
+        if tensor.name == "stride":
+            tensor.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
     if options:  # constants as nodes instead
         for tensor in model.graph.initializer:
             node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)

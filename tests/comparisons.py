@@ -22,7 +22,8 @@ def labelled(objects):
     rows = []
     for box, category, unusual_fields in objects:
         fields = {"area": np.nan, "crowd": False, "ignored": False} | unusual_fields
-        rows.append((tuple(box), category, *fields.values()))
+        row = (tuple(box), category, fields["area"], fields["crowd"], fields["ignored"])
+        rows.append(row)
     return np.array(rows, OBJECT)
 
 

@@ -38,8 +38,9 @@ SHARED = TESTS.parents[1] / "shared"
 
 # Nothing of the user's Hugging Face account is read, and nothing is fetched from anywhere. The
 # library reads these when it is imported, which test files do.
-for name in [name for name in os.environ if name.startswith(("HF_", "HUGGINGFACE_"))]:
-    del os.environ[name]
+for name in list(os.environ):
+    if name.startswith(("HF_", "HUGGINGFACE_")):
+        del os.environ[name]
 os.environ["HF_HOME"] = str(Path(__file__).with_name("no-such-folder"))
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # where nobody listens
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -48,10 +49,9 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = "200000000"
 
 # Nor of accounts for object stores, nor of what the caller sets for detcli.
-for name in [
-    name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "DETCLI_"))
-]:
-    del os.environ[name]
+for name in list(os.environ):
+    if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "DETCLI_")):
+        del os.environ[name]
 
 # No test asserts a time, and a busy machine makes any example slow.
 # CI tries the same examples each time, so that a change is judged by itself; at night, and wherever
@@ -318,10 +318,8 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         environment = options.get("env", os.environ)
-        if options.keys() <= {"input", "cwd", "text", "timeout", "env"} and all(
-            environment.get(name) == os.environ.get(name)  # type: ignore[attr-defined]
-            for name in forked.READ_AT_THE_START
-        ):
+        is_of_plain_streams = options.keys() <= {"input", "cwd", "text", "timeout", "env"}
+        if is_of_plain_streams and forked.starts_alike(environment):
             return forked.run(arguments, **options)
         command = [sys.executable, "-m", "detcli"] + forked.words_of(arguments)
         options = {"capture_output": True, "text": True, "timeout": 60} | options

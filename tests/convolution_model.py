@@ -5,6 +5,7 @@ An averaging convolution makes the cells, and others of one pixel hand them on.
 
 import colour_model
 import numpy as np
+from damaged_graphs import maker, redirect
 from onnx import helper, numpy_helper
 
 CONVOLUTIONS = ["layer1", "layer2", "layer3", "layer4", "cells"]
@@ -32,7 +33,7 @@ def build(tail="body", scale=1.0, **options):
     for position, node in enumerate(nodes):
         graph.node.insert(position, node)
     # Scores that a layer leaves would be logits. This activation changes nothing from 0 to 1.
-    scores = next(node for node in graph.node if node.output[0] == "scores")
+    scores = maker(model, "scores")
     scores.output[0] = "linear"
     final = helper.make_node("HardSigmoid", ["linear"], ["scores"], alpha=1.0, beta=0.0)
     graph.node.insert(list(graph.node).index(scores) + 1, final)
@@ -42,8 +43,7 @@ def build(tail="body", scale=1.0, **options):
 def behind_a_convolution(weight, pads=0, **options):
     """The colour model, with a layer in front of it."""
     model = colour_model.build(**options)
-    for node in model.graph.node:
-        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
+    redirect(model, "images", "mixed")
     node = helper.make_node("Conv", ["images", "weight"], ["mixed"], pads=[pads] * 4)
     model.graph.node.insert(0, node)
     model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))

@@ -13,7 +13,18 @@ def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def maker(model: onnx.ModelProto, tensor: str) -> onnx.NodeProto:
     """The node that makes a tensor."""
-    return next(node for node in model.graph.node if tensor in node.output)
+    for node in model.graph.node:
+        if tensor in node.output:
+            return node
+    raise LookupError(tensor)
+
+
+def redirect(model: onnx.ModelProto, tensor: str, other_tensor: str) -> None:
+    """Let all nodes that read a tensor read another one."""
+    for node in model.graph.node:
+        for position, name in enumerate(node.input):
+            if name == tensor:
+                node.input[position] = other_tensor
 
 
 def without_transpose(model: onnx.ModelProto, tensor: str, shape: list[int]) -> onnx.ModelProto:
@@ -35,8 +46,7 @@ def bypassed(model: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
     dropped = maker(damaged, tensor)
     before = dropped.input[0]
     damaged.graph.node.remove(dropped)
-    for node in damaged.graph.node:
-        node.input[:] = [before if name == tensor else name for name in node.input]
+    redirect(damaged, tensor, before)
     return damaged
 
 
@@ -53,8 +63,7 @@ def scaled_and_back(
 ) -> onnx.ModelProto:
     """Two nodes more behind a tensor, `up` and `down`, that make it larger and as it was."""
     changed = copy_of(model)
-    for node in changed.graph.node:
-        node.input[:] = ["scaled_back" if name == tensor else name for name in node.input]
+    redirect(changed, tensor, "scaled_back")
     position = list(changed.graph.node).index(maker(changed, tensor))
     with np.errstate(over="ignore"):
         constants = {"factor": np.array(factor, dtype), "inverse": np.array(1 / factor, dtype)}

@@ -113,15 +113,21 @@ def settled(contract):
         parts[source].append(part)
     if len(parts) == 1:
         return next(iter(parts))
-    return "; ".join(f"{', '.join(some)}: {source}" for source, some in parts.items())
+    phrases = []
+    for source, parts_of_source in parts.items():
+        phrases.append(f"{', '.join(parts_of_source)}: {source}")
+    return "; ".join(phrases)
 
 
 def compared(ours, theirs):
     """How many detections are expected, how many of these are matched, and how many others."""
-    expected = [answer for answer in theirs if answer["score"] >= CONFIDENCE + MARGIN]
+    expected = 0
     matched = 0
     is_free = np.ones(len(ours), bool)
-    for answer in expected:
+    for answer in theirs:
+        if answer["score"] < CONFIDENCE + MARGIN:
+            continue
+        expected += 1
         distance = np.abs(ours.xyxy - answer["box"]).max(axis=1)
         is_near = (distance <= 3) | (overlap(ours.xyxy, np.array(answer["box"])) >= 0.7)
         is_of_class = ours.class_id == answer["class"]
@@ -131,7 +137,7 @@ def compared(ours, theirs):
             is_free[candidates[distance[candidates].argmin()]] = False
             matched += 1
     extra = (ours.score[is_free] > CONFIDENCE + MARGIN).sum()
-    return len(expected), matched, int(extra)
+    return expected, matched, int(extra)
 
 
 def overlap(boxes, box):

@@ -42,6 +42,11 @@ def words_of(arguments):
     return words
 
 
+def starts_alike(environment):
+    """Whether a process with these variables would start like this one, of which it is a fork."""
+    return all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
+
+
 def start(
     arguments,
     *,
@@ -59,7 +64,7 @@ def start(
         closed_streams: Descriptors of 0 to 2 that the command does not have.
     """
     environment = dict(os.environ if env is None else env)
-    assert all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
+    assert starts_alike(environment)
     command = ["detcli"] + words_of(arguments)
     process = CONTEXT.Process(
         target=_child,
@@ -73,17 +78,21 @@ def run(arguments, *, input=None, text=True, timeout=60, **options):  # noqa: A0
     """What `subprocess.run` returns for `python -m detcli ARGUMENTS` with captured output."""
     words = words_of(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        stdin, stdout, stderr = (Path(folder) / name for name in ("stdin", "stdout", "stderr"))
+        stdin = Path(folder, "stdin")
+        stdout = Path(folder, "stdout")
+        stderr = Path(folder, "stderr")
         stdin.write_bytes(input.encode() if isinstance(input, str) else input or b"")
         process = start(words, stdin=stdin, stdout=stdout, stderr=stderr, **options)
         process.join(timeout)
         if process.is_alive():
             process.kill()
             raise subprocess.TimeoutExpired(words, timeout)
-        printed = [path.read_bytes() for path in (stdout, stderr)]
+        output = stdout.read_bytes()
+        errors = stderr.read_bytes()
     if text and not isinstance(input, bytes):
-        printed = [data.decode() for data in printed]
-    return subprocess.CompletedProcess(words, process.exitcode, *printed)
+        output = output.decode()
+        errors = errors.decode()
+    return subprocess.CompletedProcess(words, process.exitcode, output, errors)
 
 
 def _child(argv, streams, closed_streams, cwd, environment):

@@ -69,15 +69,19 @@ class Hub(Server):
 
     def asked(self, method="GET"):
         """Paths of the requests of a kind."""
-        return [path for kind, path, _ in self.requests if kind == method]
+        paths = []
+        for method_of_request, path, _ in self.requests:
+            if method_of_request == method:
+                paths.append(path)
+        return paths
 
     def ranges(self):
         """Range of each request for content."""
-        return [
-            headers.get("Range")
-            for kind, path, headers in self.requests
-            if kind == "GET" and "/resolve/" not in path
-        ]
+        ranges = []
+        for method, path, headers in self.requests:
+            if method == "GET" and "/resolve/" not in path:
+                ranges.append(headers.get("Range"))
+        return ranges
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -116,7 +120,8 @@ class HubHandler(Handler):
         repository, _, rest = self.path.strip("/").partition("/resolve/")
         revision, _, path = rest.partition("/")
         content = hub.files.get((repository, path))
-        if not any(repository == name for name, _ in hub.files):
+        repositories = {name for name, _ in hub.files}
+        if repository not in repositories:
             self.answer(401, {"X-Error-Code": "RepoNotFound"})
         elif revision not in {"main", COMMIT, hub.main}:
             self.answer(404, {"X-Error-Code": "RevisionNotFound"})
@@ -148,11 +153,11 @@ class StorageHandler(Handler):
             hub.over.wait(60)
             return
         digest = self.path.strip("/")
-        content = next(
-            faults.contents.get(name, content)
-            for name, content in hub.files.items()
-            if hashlib.sha256(content).hexdigest() == digest
-        )
+        content = b""
+        for name, recorded_content in hub.files.items():
+            if hashlib.sha256(recorded_content).hexdigest() == digest:
+                content = faults.contents.get(name, recorded_content)
+                break
         status, headers, start = 200, {}, 0
         byte_range = self.headers.get("Range")
         if byte_range and not faults.ignore_ranges:

@@ -45,7 +45,12 @@ SYSTEMS = {
 """As uv names them, on Macs after the release of macOS."""
 
 FREE = "--abi cp314t --implementation cp --python-version 3.14".split()
-GLIBC = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 17)]
+GLIBC = [
+    "--platform=manylinux_2_28_x86_64",
+    "--platform=manylinux_2_27_x86_64",
+    "--platform=manylinux_2_26_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+]
 LACKING = re.compile(
     r"(?<![\w.-])([a-z][\w-]*)(?:\[[\w,]+\])?(?:\{[^}]*\})?[\w.=<>,]*"
     r" (?:has|have) no (?:usable )?wheels"
@@ -54,13 +59,15 @@ LACKING = re.compile(
 TABLE = re.compile(r"(?<=<!-- systems -->\n).*(?=<!-- end of systems -->)", re.DOTALL)
 
 
-def resolve(system: str, python: str, *extras: str) -> tuple[str, str]:
+def resolve(system: str, python: str, extra: str = "") -> tuple[str, str]:
     """What a system would install; or nothing, and the package that has no wheel for it."""
-    *release, target = system.split()
+    macos_release, _, target = system.rpartition(" ")
     command = ["uv", "pip", "compile", "--quiet", "--no-config", "--only-binary=:all:"]
     command += ["--no-header", "--no-annotate", "--python-platform", target]
-    command += ["--python-version", python, *extras, "pyproject.toml"]
-    environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": next(iter(release), "14.0")}
+    command += ["--python-version", python, "pyproject.toml"]
+    if extra:
+        command.append(f"--extra={extra}")
+    environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": macos_release or "14.0"}
     process = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
     )
@@ -83,25 +90,29 @@ def free_threaded() -> str:
 
 def systems() -> None:
     """Write the table of docs/install.md."""
-    cases = list(itertools.product(SYSTEMS.values(), PYTHONS, ("", "--extra=cuda")))
+    pending = {}
     with ThreadPoolExecutor(4) as pool:
-        resolved = dict(
-            zip(cases, pool.map(lambda one: resolve(*filter(None, one)), cases), strict=True)
-        )
+        for system, python, extra in itertools.product(SYSTEMS.values(), PYTHONS, ("", "cuda")):
+            pending[system, python, extra] = pool.submit(resolve, system, python, extra)
     lines = [f"| | {' | '.join(PYTHONS)} |", "| --- |" + " --- |" * len(PYTHONS)]
     for title, system in SYSTEMS.items():
         cells = []
         for python in PYTHONS:
-            pinned, lacking = resolved[system, python, ""]
-            gpu = "onnxruntime-gpu" in resolved[system, python, "--extra=cuda"][0]
-            cells.append(f"yes{', GPU' * gpu}" if pinned else f"no {lacking}")
+            pinned, lacking = pending[system, python, ""].result()
+            pinned_with_gpu, _ = pending[system, python, "cuda"].result()
+            if not pinned:
+                cells.append(f"no {lacking}")
+            elif "onnxruntime-gpu" in pinned_with_gpu:
+                cells.append("yes, GPU")
+            else:
+                cells.append("yes")
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lacking, today = free_threaded(), dt.datetime.now(dt.UTC)
     free = f"has no {lacking}" if lacking else "resolves, too"
     lines += ["", f"As of {today:%-d %B %Y}; free-threaded Python 3.14 on Linux x86-64 {free}."]
     page = ROOT / "docs/install.md"
     page.write_text(TABLE.sub("\n".join(lines + [""]), page.read_text()))
-    print(*lines, sep="\n")
+    print("\n".join(lines))
 
 
 def cpu_builds() -> None:
@@ -116,7 +127,8 @@ def cpu_builds() -> None:
             environment = Environment(Path(folder, "environment"))
             code, output = environment.run(line)
             size = environment.run("du -sm lib | cut -f1")[1].strip()
-            print(line, f"{size} MB", *environment.check(), sep=", ", flush=True)
+            predict, doctor, fix = environment.check()
+            print(line, f"{size} MB", predict, doctor, fix, sep=", ", flush=True)
             if code or environment.check() != (0, 0, ""):
                 sys.exit(output)
 
@@ -174,12 +186,13 @@ def orders(packages: list[str]) -> None:
             for name in names:
                 environment.install(str(ROOT) if name == "detcli" else name)
             predict, doctor, fix = environment.check()
-            print(*names, f"predict {predict}, doctor {doctor}", sep=", ", flush=True)
+            order = ", ".join(names)
+            print(f"{order}, predict {predict}, doctor {doctor}", flush=True)
             if fix:
                 code, output = environment.run(fix)
-                after = environment.check()
-                print(f"    {fix} ->", *after, flush=True)
-                if code or after != (0, 0, ""):
+                predict, doctor, further_fix = environment.check()
+                print(f"    {fix} ->", predict, doctor, further_fix, flush=True)
+                if code or (predict, doctor, further_fix) != (0, 0, ""):
                     sys.exit(output)
 
 

@@ -52,13 +52,13 @@ def write_coco(folder, scenes, names=NAMES, **fields):
         file_name = f"{number:04}.png"
         scene.write(folder / "images" / file_name)
         images.append({"id": number, "file_name": file_name, "width": SIDE, "height": SIDE})
-        for colour, *box in scene.labels:
+        for colour, x, y, width, height in scene.labels:
             annotation = {
                 "id": len(annotations),
                 "image_id": number,
                 "category_id": 11 + names.index(colour),
-                "bbox": box,
-                "area": box[2] * box[3],
+                "bbox": [x, y, width, height],
+                "area": width * height,
                 "iscrowd": 0,
             }
             annotations.append(annotation | fields)

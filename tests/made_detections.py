@@ -22,10 +22,12 @@ def boxes_in_row(rows: list) -> Detections:
     """From (column, score) or (column, score, shift): boxes of 40 pixels, 100 apart."""
     boxes = []
     scores = []
-    for column, score, *shift in rows:
-        left = 100 * column + sum(shift)
+    for row in rows:
+        left = 100 * row[0]
+        if len(row) == 3:
+            left += row[2]
         boxes.append([left, 0, left + 40, 40])
-        scores.append(score)
+        scores.append(row[1])
     return Detections(
         np.array(boxes, np.float32).reshape(-1, 4),
         np.array(scores, np.float32),

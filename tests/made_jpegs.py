@@ -1,6 +1,5 @@
 """JPEG files to order: segments, orientations, images."""
 
-import itertools
 import struct
 
 import cv2
@@ -17,8 +16,10 @@ def image(height=48, width=64):
 
 def encode(image, **options):
     """A JPEG; options are those of `cv2.imencode` without IMWRITE_JPEG_."""
-    flags = [(getattr(cv2, f"IMWRITE_JPEG_{name}"), value) for name, value in options.items()]
-    encoded, data = cv2.imencode(".jpg", image, list(itertools.chain(*flags)))
+    flags = []
+    for name, value in options.items():
+        flags += [getattr(cv2, f"IMWRITE_JPEG_{name}"), value]
+    encoded, data = cv2.imencode(".jpg", image, flags)
     assert encoded
     return data.tobytes()
 

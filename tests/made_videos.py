@@ -64,10 +64,13 @@ def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
     """Write a video with frames at these times, dark but for a signal that is heard as well."""
     import av
 
-    size, rate = options.get("size", (48, 64)), options.get("rate", 48_000)
+    height, width = options.get("size", (48, 64))
+    rate = options.get("rate", 48_000)
     with av.open(str(path), "w") as output:
         video = output.add_stream(options.get("codec", "libx264"), rate=25)
-        video.height, video.width, video.pix_fmt = *size, "yuv420p"
+        video.height = height
+        video.width = width
+        video.pix_fmt = "yuv420p"
         video.codec_context.time_base = Fraction(1, options.get("ticks", 1000))
         video.codec_context.gop_size = options.get("group", 250)  # frames for each key frame
         video.codec_context.max_b_frames = options.get("reordered", 3)
@@ -77,7 +80,7 @@ def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
         packets = []
         for time_s in times:
             shade = 220 if signal_s <= time_s < signal_s + SIGNAL_S else 20
-            pixels = np.full((*size, 3), shade, np.uint8)
+            pixels = np.full((height, width, 3), shade, np.uint8)
             image = av.VideoFrame.from_ndarray(pixels, "rgb24")
             image.time_base = video.codec_context.time_base
             image.pts = round(time_s / image.time_base)
@@ -175,7 +178,8 @@ def rotate(path, matrix=(0, 1, -1, 0), box=b"tkhd", *, last=False):
     data = bytearray(path.read_bytes())
     at = (data.rindex if last else data.index)(box) + 4
     first = at + (52 if data[at] else 40) - (4 if box == b"mvhd" else 0)
-    a, b, c, d = (round(part * (1 << 16)) for part in matrix)
+    fixed_point = np.multiply(matrix, 1 << 16)
+    a, b, c, d = fixed_point.round().astype(int).tolist()
     struct.pack_into(">9i", data, first, a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
     return path

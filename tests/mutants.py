@@ -98,7 +98,8 @@ def replacements(node: ast.AST, parent: ast.AST | None) -> Iterator[ast.AST | No
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand
         case ast.Constant():
-            yield from (ast.Constant(value) for value in neighbours(node.value))
+            for value in neighbours(node.value):
+                yield ast.Constant(value)
         case ast.Name(ctx=ast.Load()) if node.id in FUNCTIONS:
             yield ast.Name(FUNCTIONS[node.id], node.ctx)
         case ast.Attribute(ctx=ast.Load()) if node.attr in FUNCTIONS:
@@ -217,11 +218,12 @@ def main() -> None:
         for number in range(PROCESSES):
             rooms.put(mutant_runs.Room(ROOT, Path(folder).resolve() / str(number)))
         with ThreadPoolExecutor(PROCESSES) as pool:
-            counts = [
-                pool.submit(test_module, rooms, module, mutants)
-                for module, mutants in longest_first
-            ]
-            killed = sum(count.result() for count in counts)
+            pending = []
+            for module, mutants in longest_first:
+                pending.append(pool.submit(test_module, rooms, module, mutants))
+            killed = 0
+            for count in pending:
+                killed += count.result()
     print(f"killed: {killed} of {len(sample)} (of {total} mutants, seed {arguments.seed})")
 
 

@@ -18,7 +18,12 @@ def frame(number):
 
 def number(image):
     """The number in an image."""
-    return sum((image[16, bit * STRIPE + 8].mean() > 128) << bit for bit in range(BITS))
+    value = 0
+    for bit in range(BITS):
+        middle_of_stripe = image[16, bit * STRIPE + 8]
+        if middle_of_stripe.mean() > 128:
+            value += 1 << bit
+    return value
 
 
 def open_writer(path, size, rate=10, code="mp4v"):

@@ -43,7 +43,7 @@ def failure(source, message="it is torn", hint="fetch it again"):
 
 def grey(size=(60, 80)):
     """An image."""
-    return PageImage(np.full((*size, 3), 120, np.uint8))
+    return PageImage(np.full(size + (3,), 120, np.uint8))
 
 
 PREDICT = RunInfo("predict", [("conf", "0.25")])
@@ -103,8 +103,12 @@ def shown(folder):
     for entries_of_run in entries_by_run(folder):
         classes = []
         for entry in entries_of_run:
-            classes += [name for _, name, *_ in entry.pop("classes", [])]
-            boxes = [[classes[number], *rest] for number, *rest in entry.pop("found", [])]
+            for new_class in entry.pop("classes", []):
+                classes.append(new_class[1])
+            boxes = []
+            for row in entry.pop("found", []):
+                class_number = row[0]
+                boxes.append([classes[class_number]] + row[1:])
             name = entry.pop("picture", None)
             image = name and (folder / f"pictures/{name}.jpg").read_bytes()
             entries_of_sources[entry["source"]] = entry, boxes, image

@@ -138,7 +138,9 @@ def build(
             {selection}
         }}
     """)
-    used = {name for node in model.graph.node for name in node.input}
+    used = set()
+    for node in model.graph.node:
+        used.update(node.input)
     for name, value in _constants(classes, attention, keep, side).items():
         if name in used:
             model.graph.initializer.append(numpy_helper.from_array(value, name))

@@ -7,7 +7,7 @@ import random
 import cv2
 import json_lines
 import numpy as np
-from json_lines import text_of
+from json_lines import column_of, text_of
 from saved_records import box, error, record
 
 FAILED_EVERY = 50
@@ -26,17 +26,17 @@ class Promise:
         self.review = folder / "review"
 
     def __call__(self, *words, code=0, says=""):
-        completed = self.invoke("promise", *words, cwd=self.folder)
+        completed = self.invoke("promise", words, cwd=self.folder)
         assert completed.returncode == code, completed.stderr + completed.stdout
         assert "Traceback" not in completed.stderr
         assert says in completed.stderr + completed.stdout, completed.stderr + completed.stdout
         return completed
 
     def deal(self, *words, code=0, says=""):
-        return self("deal", *DEAL, "-o", "review", *words, code=code, says=says)
+        return self("deal", DEAL, "-o", "review", words, code=code, says=says)
 
     def check(self, *words, code=0, says=""):
-        return self("check", "review", *words, code=code, says=says)
+        return self("check", "review", words, code=code, says=says)
 
     def promise(self):
         return json.loads((self.review / "promise.json").read_text())
@@ -110,10 +110,14 @@ def deck_of(review):
 
 def looked_at(review, rounds):
     """The names of all units that are looked at in the first rounds."""
-    lines = (review / "images.jsonl").read_text().splitlines()
-    names = [json.loads(line)["source"] for line in lines]
-    later = set(dealt(review)[sum(deck_of(review)["plan"][:rounds]) :])
-    return [name for name in names if name not in later]
+    images = json_lines.lines((review / "images.jsonl").read_text())
+    count = sum(deck_of(review)["plan"][:rounds])
+    later = set(dealt(review)[count:])
+    names = []
+    for name in column_of(images, "source"):
+        if name not in later:
+            names.append(name)
+    return names
 
 
 def write_labels(path, labels):

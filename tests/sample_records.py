@@ -53,7 +53,8 @@ def frame(number=0, film=FILM, shade=0, **options):
     count, size = options.pop("count", 0), options.pop("size", (40, 60))
     rate = film.frames_per_second or 10.0
     record = image(film.source, index=number, count=count)
-    pixels = Image.whole(np.full((*size, 3), shade, np.uint8))
+    height, width = size
+    pixels = Image.whole(np.full((height, width, 3), shade, np.uint8))
     time_s = options.pop("time_s", number / rate)
     video = Video(film.frames_per_second, film.live)
     origin = Origin(film.source, frame=number, time_s=time_s, video=video)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from origins import sources_of
+from origins import frames_of, sources_of
 
 from detcli.config.inputs import InputOptions
 from detcli.core.errors import InputError, SourceError
@@ -23,7 +23,8 @@ def file_sources(*names, written=(), **inputs):
     with Sources(names, InputOptions(**inputs), written) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
-    assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
+    for item in items:
+        assert item.origin.path == Path(item.origin.source)
     return sources_of(items)
 
 
@@ -42,9 +43,9 @@ def failure(name, kind=SourceError, **inputs):
 def frames(*names, **inputs):
     """Source and number of each frame."""
     with Sources(names, InputOptions(**inputs)) as sources:
-        items = [(item.origin.source, item.origin.frame) for item in sources]
+        items = list(sources)
         assert sources.progress.total == len(items)
-    return items
+    return list(zip(sources_of(items), frames_of(items), strict=True))
 
 
 def read(source, **inputs):

@@ -87,8 +87,10 @@ def room_graph() -> dict[str, set[str]]:
     """The rooms that each room imports."""
     graph: dict[str, set[str]] = defaultdict(set)
     for module, imported_modules in import_graph().items():
-        imported_rooms = {room(imported) for imported in imported_modules}
-        graph[room(module)] |= imported_rooms - {room(module)}
+        rooms = graph[room(module)]
+        for imported in imported_modules:
+            if room(imported) != room(module):
+                rooms.add(room(imported))
     return dict(graph)
 
 
@@ -119,10 +121,10 @@ def layers(graph: dict[str, set[str]]) -> list[list[str]]:
     for node in graph:
         _set_height(node, graph, heights)
 
-    nodes_by_height: list[list[str]] = [[] for _ in range(max(heights.values()) + 1)]
+    nodes_by_height: dict[int, list[str]] = defaultdict(list)
     for node, height in sorted(heights.items()):
         nodes_by_height[height].append(node)
-    return nodes_by_height
+    return [nodes_by_height[height] for height in sorted(nodes_by_height)]
 
 
 def _set_height(node: str, graph: dict[str, set[str]], heights: dict[str, int]) -> None:
@@ -189,7 +191,8 @@ def weight() -> dict[str, float]:
         _weigh_functions(path, figures)
         _weigh_tokens(path, figures)
     figures["tokens a code line"] = figures["tokens"] / figures["code lines"]
-    figures["lines of JSON"] = sum(_line_count(path) for path in PACKAGE.rglob("*.json"))
+    for path in PACKAGE.rglob("*.json"):
+        figures["lines of JSON"] += _line_count(path)
     return dict(figures)
 
 
@@ -247,7 +250,9 @@ def main() -> None:
             line_counts_by_room[room(name)].append(line_count)
 
     graph = room_graph()
-    arrows = sum(len(imported_rooms) for imported_rooms in graph.values())
+    arrows = 0
+    for imported_rooms in graph.values():
+        arrows += len(imported_rooms)
     lines = sum(line_counts.values())
     print(f"{len(line_counts)} files, {lines} lines, {len(graph)} rooms, {arrows} arrows")
     print(f"cycles of modules: {cycles(import_graph()) or 'none'}")

@@ -28,7 +28,8 @@ def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path):
         helper.make_node("ReduceMax", ["large"], ["largest"], keepdims=0),
         helper.make_node("Add", ["x", "largest"], ["y"]),
     ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     graph = helper.make_graph(nodes, "graph", [x], [y], [shape])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = tmp_path / "model.onnx"

@@ -29,9 +29,14 @@ def test_every_way_that_runs_here_gives_numpys_answer(section, gpu_host, tmp_pat
     assert bench.write(path, records, progress.append) == []
     cases = json.loads(path.read_text())["cases"]
     assert len(cases) == len(progress) == len(bench.KERNELS[section].TINY)
+    peers_that_ran = []
     for case in cases:
-        ours, *peers = case["ways"]
+        ours = case["ways"][0]
         assert {"cold", "warm", "call", "host"} <= set(ours)
         assert ("kernels" in ours) == (section in {"selection", "nms"})
-        assert all("host" in peer or peer["missing"] for peer in peers), peers
-    assert any("host" in peer for case in cases for peer in case["ways"][1:])
+        for peer in case["ways"][1:]:
+            if "host" in peer:
+                peers_that_ran.append(peer)
+            else:
+                assert peer["missing"], peer
+    assert peers_that_ran

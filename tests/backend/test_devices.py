@@ -86,8 +86,11 @@ def test_the_requested_device_is_opened(device, opened, machine_with_gpus, intel
         name = open_backend(device, prepared_model, options).device
         assert name == open_tensors(device, b"graph", "m", options).device
         assert name == ("openvino:CPU" if engine is intel else "cuda:0")
-        request = Device.parse(opened), options
-        assert engine.found == [(prepared_model, *request), (b"graph", "m", *request)]
+        opened_device = Device.parse(opened)
+        assert engine.found == [
+            (prepared_model, opened_device, options),
+            (b"graph", "m", opened_device, options),
+        ]
 
 
 def test_auto_prefers_a_gpu_then_openvino(machine_with_gpus, intel, prepared_model, caplog):

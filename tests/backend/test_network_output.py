@@ -47,12 +47,19 @@ def lying(declared, actual, share=0.0):
         "flat": np.array([-1]),
         "zero": np.array([0]),
     }
+    graph_nodes = []
+    for operator, inputs, output in nodes:
+        attributes = extra.get(operator, {})
+        graph_nodes.append(helper.make_node(operator, inputs, [output], **attributes))  # type: ignore[arg-type]
+    tensors = []
+    for name, array in constants.items():
+        tensors.append(numpy_helper.from_array(array, name))
     graph = helper.make_graph(
-        [helper.make_node(kind, i, [o], **extra.get(kind, {})) for kind, i, o in nodes],  # type: ignore[arg-type]
+        graph_nodes,
         "lies",
         [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, 64, 64])],
         [helper.make_tensor_value_info("head", TensorProto.FLOAT, declared)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        tensors,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     helper.set_model_props(model, {"names": str(dict(enumerate(colour_model.NAMES)))})
@@ -86,16 +93,17 @@ LIES = {
 @pytest.fixture
 def refused(invoke, make_image, tmp_path):
     """What each command says, with exit code 4, of a model."""
-    for name, *squares in (
-        ("a.png",),
-        ("b.png", *[("red", x, y) for x in range(8) for y in range(8)]),
-    ):
-        make_image(name, *squares)
-    image = {"width": 64, "height": 64}
-    images = [image | {"id": n, "file_name": f"{name}.png"} for n, name in enumerate("ab")]
-    categories = [
-        {"id": number, "name": class_name} for number, class_name in enumerate(("red", "green"))
+    squares = []
+    for column in range(8):
+        for row in range(8):
+            squares.append(("red", column, row))
+    make_image("a.png")
+    make_image("b.png", *squares)
+    images = [
+        {"id": 0, "file_name": "a.png", "width": 64, "height": 64},
+        {"id": 1, "file_name": "b.png", "width": 64, "height": 64},
     ]
+    categories = [{"id": 0, "name": "red"}, {"id": 1, "name": "green"}]
     data = {"images": images, "categories": categories, "annotations": [BOX]}
     (tmp_path / "data.json").write_text(json.dumps(data))
 

@@ -95,7 +95,7 @@ def test_the_optimised_graph_has_operators_that_only_onnx_runtime_has(model, ope
     head_on_cpu(model)
     graph = onnx.load_model_from_string(opened[1]).graph
     domains = {node.domain for node in graph.node}
-    assert any(domain.startswith("com.microsoft") for domain in domains)
+    assert "com.microsoft" in " ".join(domains)
 
 
 def test_the_graph_of_other_devices_has_the_operators_of_onnx_alone(model):
@@ -143,7 +143,8 @@ def test_what_computes_another_head_is_not_used(model, cache, opened, monkeypatc
         assert optimised.is_identical(head_on_cpu(model), expected)
     cut_graph = prepare(model).graph
     assert opened == [cut_graph, other_graph, cut_graph]  # nothing is proved again
-    assert [entry.stat().st_size for entry in entries(cache)] == [32]  # the hash of nothing
+    (entry,) = entries(cache)
+    assert entry.stat().st_size == 32  # the hash of nothing
     assert "its optimised graph is not used: it computes another head" in caplog.text
 
 
@@ -352,7 +353,12 @@ def test_processes_that_start_at_once_agree(model, cache):
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    hashes = {process.communicate(timeout=60)[0].strip() for process in processes}
-    assert hashes == {hashlib.sha256(head_of_cut_graph(model).tobytes()).hexdigest()}
-    suffixes = {path.suffix for path in cache.rglob("*") if path.is_file()}
+    expected_hash = hashlib.sha256(head_of_cut_graph(model).tobytes()).hexdigest()
+    for process in processes:
+        printed, _ = process.communicate(timeout=60)
+        assert printed.strip() == expected_hash
+    suffixes = set()
+    for path in cache.rglob("*"):
+        if path.is_file():
+            suffixes.add(path.suffix)
     assert suffixes - {".hash"} == {".contract", ".graph", ".optimised"}  # no parts left

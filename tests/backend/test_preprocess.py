@@ -26,6 +26,11 @@ from detcli.model.contract import Interpolation, Preprocessing, Resize
 SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (5000, 1), (640, 640)]
 
 
+def noise(random, size):
+    """An image of random pixels; size is (height, width)."""
+    return random.integers(0, 256, size + (3,), np.uint8)
+
+
 def plain_tensor(image, canvas):
     height, width = image.shape[:2]
     gain = min(canvas[0] / height, canvas[1] / width)
@@ -51,11 +56,11 @@ def plain_tensor(image, canvas):
 @pytest.mark.parametrize("size", SIZES)
 def test_floats_are_exact(size, random):
     """Those of float16 are float32's, rounded; the image stays as it is."""
-    image = random.integers(0, 256, (*size, 3), np.uint8)
+    image = noise(random, size)
     before = image.copy()
-    kinds = ((640, 640), (384, 640), (64, 64), size), (np.float32, np.float16)
-    for canvas, dtype in itertools.product(*kinds):
-        tensor = np.full((3, *canvas), np.nan, dtype)
+    canvases = [(640, 640), (384, 640), (64, 64), size]
+    for canvas, dtype in itertools.product(canvases, [np.float32, np.float16]):
+        tensor = np.full((3,) + canvas, np.nan, dtype)
         letterboxed = letterbox_image(image, Letterbox.fit(size, canvas))
         to_tensor(letterboxed, tensor)
         np.testing.assert_array_equal(tensor, plain_tensor(image, canvas).astype(dtype))
@@ -163,7 +168,7 @@ def test_sides_in_the_corner_are_rounded_down_or_to_the_nearest(resize, height):
 @pytest.mark.parametrize("size", [(90, 160), (160, 90), (61, 200), (200, 61), (128, 128), (1, 9)])
 @pytest.mark.parametrize("canvas", [(32, 32), (24, 40)])
 def test_an_image_padded_first_is_what_pillow_makes_of_the_padded_image(size, canvas, random):
-    image = random.integers(0, 256, (*size, 3), np.uint8)
+    image = noise(random, size)
     preprocessing = Preprocessing(Resize.PAD_FIRST, Interpolation.BILINEAR, pad=7)
     letterbox = fit_letterbox(size, canvas, preprocessing)
     height, width = letterbox.bordered_size
@@ -232,10 +237,6 @@ def check(image, size, interpolation):
     np.testing.assert_array_equal(resampled, pillow(image, size, interpolation))
 
 
-def noise(random, height, width):
-    return random.integers(0, 256, (height, width, 3), np.uint8)
-
-
 @pytest.mark.parametrize("interpolation", PILLOW)
 def test_sizes(interpolation, random):
     for before, after in [
@@ -249,9 +250,9 @@ def test_sizes(interpolation, random):
         ((5000, 1), (640, 1)),
         ((3, 7), (1, 1)),
     ]:
-        check(noise(random, *before), after, interpolation)
+        check(noise(random, before), after, interpolation)
     for view in (np.s_[:, ::2], np.s_[5:90, 7:81], np.s_[::-1], np.s_[..., ::-1]):
-        check(noise(random, 100, 100)[view], (48, 64), interpolation)
+        check(noise(random, (100, 100))[view], (48, 64), interpolation)
 
 
 SIDES = st.integers(1, 300)
@@ -264,12 +265,12 @@ SIDES = st.integers(1, 300)
     seed=st.integers(0, 2**32 - 1),
 )
 def test_any_sizes(before, after, interpolation, seed):
-    check(noise(np.random.default_rng(seed), *before), after, interpolation)
+    check(noise(np.random.default_rng(seed), before), after, interpolation)
 
 
 @pytest.mark.parametrize("interpolation", PILLOW)
 def test_black_and_white(interpolation, random):
     """The cubic overshoots there, below 0 and above 255."""
-    image = noise(random, 90, 70) // 128 * np.uint8(255)
+    image = noise(random, (90, 70)) // 128 * np.uint8(255)
     for after in [(33, 47), (200, 150), (90, 20)]:
         check(image, after, interpolation)

@@ -142,11 +142,11 @@ def node(operator, name="", domain=""):
     return SimpleNamespace(op_type=operator, name=name, domain=domain)
 
 
-def session_of(*parts, providers=(TENSORRT, CUDA, CPU_NAME)):
-    """A double of a session; parts are a provider and its nodes."""
-    info = [
-        SimpleNamespace(ep_name=name, get_nodes=lambda nodes=nodes: nodes) for name, nodes in parts
-    ]
+def session_of(parts, providers=(TENSORRT, CUDA, CPU_NAME)):
+    """A double of a session; each part is a provider and its nodes."""
+    info = []
+    for name, nodes in parts:
+        info.append(SimpleNamespace(ep_name=name, get_nodes=lambda nodes=nodes: nodes))
     return SimpleNamespace(
         get_providers=lambda: list(providers), get_provider_graph_assignment_info=lambda: info
     )
@@ -162,7 +162,12 @@ LEFT = (
     "model: 5 of 12 nodes run on CPUExecutionProvider: 4 Shape, 1 my.Odd "
     "(such as /0/Shape, /1/Shape, /2/Shape)"
 )
-SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
+SHAPES = [
+    node("Shape", "/0/Shape"),
+    node("Shape", "/1/Shape"),
+    node("Shape", "/2/Shape"),
+    node("Shape", "/3/Shape"),
+]
 
 
 @pytest.mark.parametrize(
@@ -187,19 +192,19 @@ SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
     ],
 )
 def test_nodes_elsewhere_are_listed(parts, requested, message, info):
-    check_placement(session_of(*parts), requested, "model")
+    check_placement(session_of(parts), requested, "model")
     assert info.messages == message
 
 
 @pytest.mark.parametrize("provider", [CUDA, CPU_NAME])
 def test_a_wanted_provider_without_a_node_is_refused(provider):
     with pytest.raises(DeviceError, match="TensorrtExecutionProvider runs none of the 1 nodes"):
-        check_placement(session_of((provider, [node("Conv")])), [TENSORRT, CUDA], "model")
+        check_placement(session_of([(provider, [node("Conv")])]), [TENSORRT, CUDA], "model")
 
 
 @pytest.mark.parametrize("providers", [[CPU_NAME], [CUDA, CPU_NAME], [TENSORRT, CPU_NAME]])
 def test_a_provider_that_did_not_load_is_refused(providers):
-    session = session_of((providers[0], [node("Conv")]), providers=providers)
+    session = session_of([(providers[0], [node("Conv")])], providers=providers)
     with pytest.raises(DeviceError, match=f"chose {providers[0]} instead of"):
         check_placement(session, [TENSORRT, CUDA], "model")
 
@@ -238,9 +243,8 @@ def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, info):
 def graph(make_model):
     """All tensors of a small network as outputs."""
     model = onnx.load(make_model())
-    model.graph.output.extend(
-        onnx.ValueInfoProto(name=name) for name in ("cells", "scores", "anchors")
-    )
+    for name in ("cells", "scores", "anchors"):
+        model.graph.output.add(name=name)
     return model.SerializeToString()
 
 
@@ -367,11 +371,9 @@ def test_constants_are_folded_and_the_head_stays(random):
         onnx.load_from_string(model).graph.node
     )
     image = random.random(ONES.shape).astype(np.float32)
-    heads = [
-        open_tensors("cpu", graph, "m").run("images", image)["head"]  # type: ignore[attr-defined]
-        for graph in (model, small)
-    ]
-    np.testing.assert_allclose(*heads, rtol=1e-6)  # type: ignore[call-overload]
+    head = open_tensors("cpu", model, "m").run("images", image)["head"]  # type: ignore[attr-defined]
+    head_of_small = open_tensors("cpu", small, "m").run("images", image)["head"]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(head, head_of_small, rtol=1e-6)
 
 
 def test_a_graph_that_does_not_load_has_a_reason_and_leaves_no_file(tmp_path, monkeypatch):

@@ -34,17 +34,21 @@ TEXTS = {
 }
 BY_KIND = {bool: True, int: 7, float: 0.75}
 NEEDED = {
-    **dict.fromkeys(("on", "shards", "shard_size", "extend", "retry_failed"), ("output",)),
+    "on": ["output"],
+    "shards": ["output"],
+    "shard_size": ["output"],
+    "extend": ["output"],
+    "retry_failed": ["output"],
 }
 
 
 def needed(name):
     """What an option needs, and what that needs."""
-    names = list(NEEDED.get(name, ()))
-    first_alternatives = [alternatives.split()[0] for alternatives in OPTIONS[name].needs]
-    names += first_alternatives
-    for needed_name in first_alternatives:
-        names += needed(needed_name)
+    names = list(NEEDED.get(name, []))
+    for alternatives in OPTIONS[name].needs:
+        first_alternative = alternatives.split()[0]
+        names.append(first_alternative)
+        names += needed(first_alternative)
     return names
 
 
@@ -77,18 +81,21 @@ def test_a_group_has_to_say_whether_it_affects_detections():
 
 
 def test_one_name_for_all():
-    assert all(option.names[-1] == option.flag for option in TYPED.values())
-    names = [name for option in TYPED.values() for name in option.names]
+    names = []
+    for option in TYPED.values():
+        assert option.names[-1] == option.flag
+        names += option.names
     assert len(names) == len(set(names))
     assert set(OPTIONS) - set(TYPED) == {"source", "class_conf"}
-    assert 10 <= sum(option.common for option in OPTIONS.values()) <= 14
+    common_options = [option for option in OPTIONS.values() if option.common]
+    assert 10 <= len(common_options) <= 14
 
 
 def test_rules_name_options():
     for option in OPTIONS.values():
         needed_names = " ".join(option.needs).split()
-        names_in_rules = {*needed_names, *option.excludes, *option.overridden_by}
-        assert names_in_rules <= set(OPTIONS), option.name
+        for name in needed_names + list(option.excludes) + list(option.overridden_by):
+            assert name in OPTIONS, option.name
         # `collect_values` drops options in this order.
         names = list(OPTIONS)
         for needed_name in needed_names:
@@ -153,16 +160,18 @@ def test_python_cannot_make_what_the_line_cannot(values):
         config_from(Config, values)
 
 
-PAIRS = [
-    (name, other_name, verb)
-    for name, option in OPTIONS.items()
-    for verb, others in (("needs", option.needs), ("excludes", option.excludes))
-    for other_names in others
-    for other_name in other_names.split()
-]
+def rules():
+    """Each option with one that it needs or excludes, and which of both it does."""
+    pairs = []
+    for name, option in OPTIONS.items():
+        for needed_name in " ".join(option.needs).split():
+            pairs.append((name, needed_name, "needs"))
+        for excluded_name in " ".join(option.excludes).split():
+            pairs.append((name, excluded_name, "excludes"))
+    return pairs
 
 
-@pytest.mark.parametrize(("name", "second", "verb"), PAIRS)
+@pytest.mark.parametrize(("name", "second", "verb"), rules())
 def test_rules_hold_wherever_a_config_is_made(name, second, verb):
     values = {name: other_value(name)}
     if verb == "excludes":
@@ -179,7 +188,10 @@ def test_rules_hold_wherever_a_config_is_made(name, second, verb):
         assert config_with(name, **{second: other_value(second)})
 
 
-@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.sharded])
+NOT_IN_SHARDS = [name for name, option in OPTIONS.items() if not option.sharded]
+
+
+@pytest.mark.parametrize("name", NOT_IN_SHARDS)
 def test_what_a_run_in_shards_cannot_have(name):
     with pytest.raises(UsageError, match="does not go with a run in shards"):
         config_with(name, output="boxes/")

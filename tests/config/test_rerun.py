@@ -26,7 +26,7 @@ def test_options_of_detections_that_differ_from_their_defaults_are_written():
     assert ("--classes", "person,2") in pairs
     assert ("--nms", "none") in pairs
     assert ("--tile", "640,overlap=0.3") in pairs
-    assert [flag for flag, _ in pairs].count("--zone") == 2
+    assert words.count("--zone") == 2
     assert "--batch" not in words  # it changes no detection
 
 

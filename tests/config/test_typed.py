@@ -235,12 +235,18 @@ ODD = [
     {1: 2},
 ]
 ODD += [("x",), [1, 2], object(), int, np.float32(0.5), np.zeros(0), np.zeros((2, 2)), Path("x")]
-PUBLIC = [(kind, field) for kind in (Settings, InputOptions, Watched) for field in fields(kind)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "field"), PUBLIC, ids=[f"{kind.__name__}.{field.name}" for kind, field in PUBLIC]
-)
+def public_fields():
+    """Each field of the public groups of options, as cases of a test with its name."""
+    cases = []
+    for kind in (Settings, InputOptions, Watched):
+        for field in fields(kind):
+            cases.append(pytest.param(kind, field, id=f"{kind.__name__}.{field.name}"))
+    return cases
+
+
+@pytest.mark.parametrize(("kind", "field"), public_fields())
 def test_whatever_is_given_is_settled_or_refused(kind, field):
     for value in ODD:
         refused = None
@@ -273,7 +279,9 @@ def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
 
 
 def test_types_are_described():
-    types = {field.name: describe_type(field.type) for kind, field in PUBLIC}
+    types = {}
+    for kind in (Settings, InputOptions, Watched):
+        types |= {field.name: describe_type(field.type) for field in fields(kind)}
     assert types["conf"] == "a number or None"
     assert types["classes"] == "a tuple, each of whose entries is a whole number or a text"
     assert types["nms"] == "'none' or a number or None"
@@ -325,9 +333,13 @@ def test_values_may_be_made_by_their_public_types():
     assert Settings(region=region).region == Settings(region="0,0.5,1,1").region
 
 
+def field_names(kind):
+    return [field.name for field in fields(kind)]
+
+
 def test_type_checkers_know_all_arguments_of_settings():
     """They read an `__init__` that is not there at run time, as it takes more than the fields."""
-    assert list(SettingsValues.__annotations__) == [field.name for field in fields(Settings)]
+    assert list(SettingsValues.__annotations__) == field_names(Settings)
 
 
 def test_settings_inputs_and_device_options_are_given_by_name():
@@ -337,8 +349,7 @@ def test_settings_inputs_and_device_options_are_given_by_name():
 
 
 def test_programs_do_not_see_what_only_the_command_line_has():
-    public_names = {field.name for field in fields(Inputs)}
-    internal_names = {field.name for field in fields(InputOptions)} - public_names
+    internal_names = set(field_names(InputOptions)) - set(field_names(Inputs))
     assert internal_names == {"source", "files_from", "null", "strict"}
     for name in internal_names:
         with pytest.raises(TypeError, match=name):

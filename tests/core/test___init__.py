@@ -48,12 +48,12 @@ NAN = {"name": "a", "score": float("nan")}
 """Not compared: since Python 3.13, a dataclass with a NaN no longer equals itself."""
 
 
-@pytest.mark.parametrize("values", [*VALUES, NAN])
+@pytest.mark.parametrize("values", VALUES + [NAN])
 def test_the_representation(values):
     assert repr(Box(**values)) == repr(Expected(**values))
 
 
-@pytest.mark.parametrize("values", [*VALUES, NAN])
+@pytest.mark.parametrize("values", VALUES + [NAN])
 def test_the_hash(values):
     assert hash(Box(**values)) == hash(Expected(**values))
 

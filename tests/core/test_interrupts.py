@@ -186,7 +186,8 @@ def test_a_signal_while_a_module_is_imported(moment, code, make_model, make_imag
     assert finished.stdout == ""
     assert finished.stderr == ""
     assert not output.exists() or isinstance(json.loads(output.read_text()), list)
-    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
+    for path in tmp_path.iterdir():
+        assert ".part" not in path.name
 
 
 def test_an_interrupt_while_a_temporary_file_is_made_leaves_none(tmp_path):

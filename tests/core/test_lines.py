@@ -42,6 +42,11 @@ def short_lines(monkeypatch):
     monkeypatch.setattr("detcli.source.names.MAX_LINE_BYTES", 1 << 20)
 
 
+def cut_apart(data, size):
+    """Chunks of so many bytes, of which the last may be shorter."""
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"])),
     size=st.integers(1, 7),
@@ -49,7 +54,7 @@ def short_lines(monkeypatch):
 )
 def test_marked_text_is_utf_8_however_it_is_cut(text, size, encoding):
     data = marked(f"a{text}", encoding)
-    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    chunks = cut_apart(data, size)
     assert b"".join(utf8_chunks(chunks)).decode() == f"a{text}"
     assert decoded(data) == f"a{text}"
 
@@ -57,7 +62,7 @@ def test_marked_text_is_utf_8_however_it_is_cut(text, size, encoding):
 @given(data=st.binary(), size=st.integers(1, 7))
 def test_bytes_without_a_mark_stay_as_they_are(data, size):
     data = b"a" + data
-    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    chunks = cut_apart(data, size)
     assert b"".join(utf8_chunks(chunks)) == data
 
 
@@ -174,7 +179,9 @@ def test_a_shard_whose_names_take_too_long_a_line_is_refused(
     invoke, make_model, make_image, tmp_path
 ):
     make_image("a.png")
-    names = "".join(f"{'x' * 200}{number}.jpg\n" for number in range(6000))
+    names = ""
+    for number in range(6000):
+        names += f"{'x' * 200}{number}.jpg\n"
     (tmp_path / "list").write_text(names)
     command = ("predict", "--files-from", "list", "-m", make_model(), "-o", "boxes/")
     result = invoke(command, "--shard-size", 6000, cwd=tmp_path)
@@ -205,7 +212,8 @@ def test_the_list_of_another_is_read(shared):
     assert path.read_bytes().startswith(codecs.BOM_UTF16_LE)
     names = b"".join(utf8_chunks([path.read_bytes()])).decode().split()
     assert names
-    assert all("\0" not in name for name in names)
+    for name in names:
+        assert "\0" not in name
 
 
 def test_names_zones_and_defaults_are_read_as_their_mark_tells(
@@ -261,13 +269,13 @@ def test_labels_and_their_description_are_read_as_their_mark_tells(
     result = invoke("predict", "a.png", "-m", make_model(), "--format", "jsonl")
     (answer,) = lines(result.stdout)
     first = answer["detections"][0]
-    width, height = first["x2"] - first["x1"], first["y2"] - first["y1"]
-    middle = first["x1"] + width / 2, first["y1"] + height / 2
-    sides = [value / 64 for value in list(middle) + [width, height]]
+    width = first["x2"] - first["x1"]
+    height = first["y2"] - first["y1"]
+    middle_x = first["x1"] + width / 2
+    middle_y = first["y1"] + height / 2
+    label = f"0 {middle_x / 64} {middle_y / 64} {width / 64} {height / 64}\r\n"
     for name in ("a", "猫"):
-        (folder_with_lists / f"{name}.txt").write_bytes(
-            marked(f"0 {' '.join(map(str, sides))}\r\n", encoding)
-        )
+        (folder_with_lists / f"{name}.txt").write_bytes(marked(label, encoding))
     result = invoke("eval", make_model(), "--data", "data.yaml", "--format", "json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["metrics"]["map50"] == pytest.approx(1)

@@ -28,7 +28,8 @@ def environment(
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
     for name_and_version in packages:
-        install_metadata(package.parent, *name_and_version.split(), "cv2")  # type: ignore[call-arg]
+        name, version = name_and_version.split()
+        install_metadata(package.parent, name, version, "cv2")
     return {**os.environ, "PYTHONPATH": str(package.parent)}
 
 

@@ -91,6 +91,12 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
     assert explain("cv2", "No module named 'cv2'")[1] == f'{PIP_REINSTALL} "opencv-python>=5.0"'
 
 
+NO_LIBGL = "libGL.so.1: cannot open shared object file: No such file"
+INSTALL_HEADLESS = (
+    f'{PIP_REINSTALL} "opencv-python-headless>=5.0"; or install what it needs (Debian, Ubuntu: apt'
+)
+
+
 @pytest.mark.parametrize(
     ("packages", "message", "remedy"),
     [
@@ -100,15 +106,14 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
         (["numpy"], "libstdc++.so.6: version `G' not found (required by x.so)",
          "this system is too old"),
         # The headless build goes over it, also where pip has overwritten that since.
-        *((packages, "libGL.so.1: cannot open shared object file: No such file",
-           (f'{PIP_REINSTALL} "opencv-python-headless>=5.0"; or install what it needs '
-            "(Debian, Ubuntu: apt"))
-          for packages in (["opencv-python"], ["opencv-python", "opencv-python-headless"])),
-        *((packages, "cannot import name 'imdecode'", f'{PIP_REINSTALL} "{build}>=5.0"')
-          for packages, build
-          in ((["opencv-python"], "opencv-python"),
-              (["opencv-contrib-python", "opencv-python"], "opencv-python"),
-              (["opencv-contrib-python-headless", "opencv-python"], "opencv-python-headless"))),
+        (["opencv-python"], NO_LIBGL, INSTALL_HEADLESS),
+        (["opencv-python", "opencv-python-headless"], NO_LIBGL, INSTALL_HEADLESS),
+        (["opencv-python"], "cannot import name 'imdecode'",
+         f'{PIP_REINSTALL} "opencv-python>=5.0"'),
+        (["opencv-contrib-python", "opencv-python"], "cannot import name 'imdecode'",
+         f'{PIP_REINSTALL} "opencv-python>=5.0"'),
+        (["opencv-contrib-python-headless", "opencv-python"], "cannot import name 'imdecode'",
+         f'{PIP_REINSTALL} "opencv-python-headless>=5.0"'),
     ],
 )  # fmt: skip
 def test_a_package_that_does_not_load(installed_metadata, packages, message, remedy):
@@ -124,11 +129,12 @@ def test_a_package_that_does_not_load(installed_metadata, packages, message, rem
 def test_machines_with_gpu_wheels(monkeypatch):
     """As the requirements say."""
     requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    (gpu,) = (
-        requirement
-        for requirement in map(Requirement, requirements)
-        if requirement.name == "onnxruntime-gpu"
-    )
+    gpu_requirements = []
+    for line in requirements:
+        requirement = Requirement(line)
+        if requirement.name == "onnxruntime-gpu":
+            gpu_requirements.append(requirement)
+    (gpu,) = gpu_requirements
     for where in ("linux x86_64", "win32 AMD64", "linux aarch64", "darwin arm64", "darwin x86_64",
                   "win32 ARM64", "linux armv7l", "linux i686"):  # fmt: skip
         system, machine = where.split()

@@ -20,7 +20,8 @@ def test_all_threads_are_stopped_and_joined(stop):
     for thread in waiting:
         thread.start()
     stop_all(60)
-    assert not any(thread.is_alive() for thread in waiting)
+    for thread in waiting:
+        assert not thread.is_alive()
 
 
 def test_a_thread_that_another_one_starts_meanwhile_is_stopped_too(stop):

@@ -9,12 +9,16 @@ import pytest
 from detcli.core.timing import LateError, run_with_time_limit
 
 
+def interrupt():
+    raise KeyboardInterrupt
+
+
 def test_a_task_ends_in_time_or_is_abandoned():
     assert run_with_time_limit(5, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         run_with_time_limit(5, lambda: 1 / 0)
     with pytest.raises(KeyboardInterrupt):
-        run_with_time_limit(5, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        run_with_time_limit(5, interrupt)
     release = threading.Event()
     with pytest.raises(LateError):
         run_with_time_limit(0.3, lambda: release.wait(60))

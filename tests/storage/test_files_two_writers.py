@@ -108,9 +108,9 @@ def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [step_taken[0] for step_taken in steps[::2]] == [
-        step_taken[0] for step_taken in steps[1::2]
-    ]
+    assert len(steps) == 6
+    for way_in, way_out in zip(steps[::2], steps[1::2], strict=True):
+        assert way_in[0] == way_out[0]
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr("detcli.storage.files.LOCK_TIMEOUT_S", 0.05)
     says = "has been locked by another run"

@@ -49,15 +49,20 @@ def fresh(monkeypatch):
 @pytest.mark.usefixtures("fresh")
 def test_files_of_dead_processes_are_removed(tmp_path):
     live = AtomicFile(tmp_path / "b.jpg", suffix=".mp4")
-    dead = [tmp_path / f".detcli-{'0123456789abcdef'}.part{suffix}" for suffix in ("", ".mp4")]
+    dead = [
+        tmp_path / ".detcli-0123456789abcdef.part",
+        tmp_path / ".detcli-0123456789abcdef.part.mp4",
+    ]
     other_names = [
         ".detcli-abc.part",
         ".0123456789abcdef.part",
         ".detcli-0123456789abcdeg.part",
         "a.part",
     ]
-    for path in dead + [tmp_path / name for name in other_names]:
+    for path in dead:
         path.touch()
+    for name in other_names:
+        (tmp_path / name).touch()
     Folder._opened_before.clear()  # noqa: SLF001 - another process
     write_file(tmp_path / "a.jpg", b"")
     names = set(names_in(tmp_path))
@@ -70,13 +75,15 @@ def test_files_of_dead_processes_are_removed(tmp_path):
 
 @pytest.mark.usefixtures("fresh")
 def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
-    names = [f".detcli-{number:016x}.part" for number in range(3)]
-    (tmp_path / names[0]).symlink_to(tmp_path / "kept")
-    os.mkfifo(tmp_path / names[1])
-    (tmp_path / names[2]).mkdir()
+    link = tmp_path / ".detcli-0000000000000000.part"
+    pipe = tmp_path / ".detcli-0000000000000001.part"
+    folder = tmp_path / ".detcli-0000000000000002.part"
+    link.symlink_to(tmp_path / "kept")
+    os.mkfifo(pipe)
+    folder.mkdir()
     (tmp_path / "kept").touch()
     write_file(tmp_path / "a.jpg", b"")
-    assert set(names_in(tmp_path)) == {"a.jpg", "kept"} | set(names)
+    assert set(names_in(tmp_path)) == {"a.jpg", "kept", link.name, pipe.name, folder.name}
 
 
 @pytest.mark.usefixtures("fresh")
@@ -131,7 +138,8 @@ def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.folder.sync", synced.append)
     with contextlib.closing(Folder(tmp_path)) as folder:
         folder.sync()
-        assert [os.fstat(descriptor).st_ino for descriptor in synced] == [tmp_path.stat().st_ino]
+        (descriptor,) = synced
+        assert os.fstat(descriptor).st_ino == tmp_path.stat().st_ino
 
 
 def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):

@@ -13,7 +13,11 @@ pytestmark = pytest.mark.slow
 CONTENT = bytes(range(256)) * 1000
 
 NAMES = [
-    *("pics/a b.jpg", "pics/ä.jpg", "pics/q?x=1#f.jpg", "pics/100%25.jpg", "pics/50%.jpg"),
+    "pics/a b.jpg",
+    "pics/ä.jpg",
+    "pics/q?x=1#f.jpg",
+    "pics/100%25.jpg",
+    "pics/50%.jpg",
     "pics/a+b.jpg",
     "pics/day=1/&x.jpg",
     "pics/'quoted'.jpg",
@@ -36,7 +40,11 @@ def read(bucket, key):
 
 
 def keys(bucket, folder=""):
-    return [key for page in bucket.list(folder) for key, *_ in page]
+    names = []
+    for page in bucket.list(folder):
+        for entry in page:
+            names.append(entry[0])
+    return names
 
 
 def test_an_object_is_read_and_written_by_its_very_name(s3, bucket):
@@ -107,7 +115,8 @@ def test_a_file_is_sent_in_parts(s3, bucket, tmp_path, monkeypatch):
     with (tmp_path / "file").open("rb") as file:
         bucket.write("large", file)
     assert s3.get("large") == content
-    assert sum(method == "PUT" for method, _ in s3.requests) > 2
+    methods = [request[0] for request in s3.requests]
+    assert methods.count("PUT") > 2
 
 
 def test_keys_that_would_become_others_are_refused(bucket):
