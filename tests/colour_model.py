@@ -179,7 +179,12 @@ _TAIL_BUILDERS = {
 
 
 def _dims(shape):
-    return [f"axis{index}" if dim is None else dim for index, dim in enumerate(shape)]
+    """A shape in which each axis of any length has a name."""
+    dims = list(shape)
+    for axis, length in enumerate(shape):
+        if length is None:
+            dims[axis] = f"axis{axis}"
+    return dims
 
 
 class _Graph:

@@ -129,7 +129,8 @@ class S3:
             if faults.refuse_each and number % faults.refuse_each == 0:
                 return self._refuse(environ, start, "503 Slow Down", "SlowDown")
             if faults.status and number in faults.outage:
-                return self._refuse(environ, start, *faults.status)
+                status, code = faults.status
+                return self._refuse(environ, start, status, code)
             with self._one_at_a_time:
                 content = b"".join(self._moto(environ, start))
         finally:

@@ -56,6 +56,7 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     parts = {"tests", "counters"}
     parts.update(check.CHECKS, check.SANITIZERS, check.BENCHMARKS)
     assert set(outcomes) == parts
+    assert check.CHECKS
     for name in list(check.CHECKS) + list(bench.KERNELS):
         assert outcomes[name] == "failed", name
     assert outcomes["network"] == "passed"  # for want of a model

@@ -48,7 +48,10 @@ def note(kind: str, ran: int, total: int) -> None:
 
 def to_report() -> list[tuple[str, str, int, int]]:
     """What a worker tells the process that prints the summary."""
-    return [(kind, test, ran, total) for (kind, test), (ran, total) in left_out.items()]
+    report = []
+    for (kind, test), (ran, total) in left_out.items():
+        report.append((kind, test, ran, total))
+    return report
 
 
 def add_report(report: list[tuple[str, str, int, int]]) -> None:
@@ -63,4 +66,7 @@ def summary() -> list[str]:
     for (kind, _), (ran, total) in left_out.items():
         earlier_ran, earlier_total = totals.get(kind, (0, 0))
         totals[kind] = (earlier_ran + ran, earlier_total + total)
-    return [f"THINNED {kind}: {ran} of {total}" for kind, (ran, total) in sorted(totals.items())]
+    lines = []
+    for kind, (ran, total) in sorted(totals.items()):
+        lines.append(f"THINNED {kind}: {ran} of {total}")
+    return lines
