@@ -42,3 +42,18 @@ def write(path, frames=50, rate=25.0, code="mp4v"):
 
 
 CODES = {"mp4": "mp4v", "avi": "MJPG", "mkv": "mp4v", "webm": "VP80", "mov": "mp4v", "ts": "mp4v"}
+
+
+def numbers_of(items):
+    """The number that the image of each item shows."""
+    return [number(item.load().pixels) for item in items]
+
+
+def frame_times(count, begin_s=0.0):
+    """The times of so many frames, 25 a second."""
+    return [begin_s + number / 25 for number in range(count)]
+
+
+def since_first(times):
+    """Times that count from the first of them."""
+    return [time - times[0] for time in times]

@@ -54,7 +54,8 @@ def _png(side: int, *chunks: bytes) -> bytes:
     """A PNG of one bit a pixel."""
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     pixels = zlib.compress(bytes(side * (1 + (side + 7) // 8)), 1)
-    parts = [_chunk(b"IHDR", header), *chunks, _chunk(b"IDAT", pixels), _chunk(b"IEND", b"")]
+    extra = b"".join(chunks)
+    parts = [_chunk(b"IHDR", header), extra, _chunk(b"IDAT", pixels), _chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -64,7 +65,8 @@ def _pngs() -> Iterator[tuple[str, bytes]]:
     control = _chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
     yield "frame.apng.png", _png(8, control, _chunk(b"fcTL", frame))
     flood = zlib.compress(bytes(2**27), 1)
-    yield "text.png", _png(8, *[_chunk(b"zTXt", b"x\0\0" + flood)] * 10)
+    text = _chunk(b"zTXt", b"x\0\0" + flood)
+    yield "text.png", _png(8, text * 10)
     yield "pixels.png", _png(8)[:33] + _chunk(b"IDAT", flood) + _chunk(b"IEND", b"")
 
 
@@ -94,7 +96,8 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
         tiles = {0x144: (4, 2000), 0x145: (4, len(flood))}
         fields = {0x100: (4, width), 0x101: (4, height), 0x102: (3, 1), 0x103: (3, 8)}
         fields |= {0x106: (3, 1), 0x115: (3, 1)} | (tiles if "wide" in changes else strips)
-        fields |= {names[name]: (4, value) for name, value in changes.items()}
+        for name, value in changes.items():
+            fields[names[name]] = (4, value)
         data = struct.pack("<2sHHHQ", b"II", 43, 8, 0, 16) if big else b"II*\0\x08\0\0\0"
         data += struct.pack("<Q" if big else "<H", len(fields))
         for tag, (kind, value) in sorted(fields.items()):
@@ -117,7 +120,8 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
 def _jpegs() -> Iterator[tuple[str, bytes]]:
     white = encode_jpeg(_white(), QUALITY=1)
     yield "whole.jpg", white
-    yield "filling.jpg", insert(white, b"\xff" * 2**20, *[segment(0xE1, bytes(65_000))] * 100)
+    metadata = segment(0xE1, bytes(65_000)) * 100
+    yield "filling.jpg", insert(white, b"\xff" * 2**20, metadata)
     wide = encode_jpeg(np.full((64, 64, 3), 255, np.uint8), PROGRESSIVE=1)
     at = wide.index(b"\xff\xc2") + 5
     yield "progressive.jpg", wide[:at] + struct.pack(">HH", 65_000, 65_000) + wide[at + 4 :]
@@ -184,7 +188,9 @@ def _videos() -> Iterator[tuple[str, bytes]]:
             return path.read_bytes()
 
         small, film4 = film("avi"), film("mp4")
-    sides, sides4 = struct.pack("<II", *number_video.SIZE), struct.pack(">HH", *number_video.SIZE)
+    width, height = number_video.SIZE
+    sides = struct.pack("<II", width, height)
+    sides4 = struct.pack(">HH", width, height)
     yield "declared.avi", small.replace(sides, struct.pack("<II", 60_000, 60_000))
     at = small.index(b"\xff\xd8\xff")
     (length,) = struct.unpack_from("<I", small, at - 4)

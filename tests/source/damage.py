@@ -28,7 +28,9 @@ def damaged() -> Iterator[tuple[str, str, bytes]]:
         suffix, data = random.choice(sound)
         damage = kinds[index % len(kinds)]
         if damage is _rename:
-            suffix = random.choice([other for other in SUFFIXES if other != suffix])
+            other_suffixes = list(SUFFIXES)
+            other_suffixes.remove(suffix)
+            suffix = random.choice(other_suffixes)
         yield damage.__name__.strip("_"), suffix, damage(data, random)
 
 
@@ -94,7 +96,7 @@ def main() -> None:
             texts |= {str(error), error.hint}
         else:
             outcomes[f"{kind}: image"] += 1
-            assert image.pixels.shape == (*image.size, 3), kind
+            assert image.pixels.shape == image.size + (3,), kind
             assert image.pixels.dtype == np.uint8, kind
     assert "" not in texts
     json.dump(outcomes, sys.stdout)

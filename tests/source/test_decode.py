@@ -255,7 +255,8 @@ def test_what_libraries_print_is_for_the_log(detcli, make_model, tmp_path, level
     assert finished.returncode == 3
     lines = finished.stderr.splitlines()
     assert ("detcli: libpng warning: tESt: CRC error" in lines) == (level == ("-v",))
-    assert all(line.startswith(("detcli: ", "  hint: ")) for line in lines)
+    for line in lines:
+        assert line.startswith(("detcli: ", "  hint: "))
 
 
 def test_odd_metadata_and_rare_subsampling_are_not_damage():

@@ -96,7 +96,7 @@ def boxes(version):
     of_first = struct.pack(f">{item}BH", 1, 1, 200)
     of_second = struct.pack(f">{item}BH", 2, 1, 201)
     ipma = box(b"ipma", bytes([version, 0, 0, 1]), struct.pack(">I", 2), of_first, of_second)
-    ipco = box(b"ipco", *[box(b"free")] * 199, box(b"imir", b"\0"), box(b"irot", b"\1"))
+    ipco = box(b"ipco", box(b"free") * 199, box(b"imir", b"\0"), box(b"irot", b"\1"))
     pitm = box(b"pitm", bytes([version, 0, 0, 0]), struct.pack(f">{item}", 2))
     large = struct.pack(">I4sQ", 1, b"free", 20) + bytes(4)
     to_the_end = box(b"meta", bytes(4), pitm, box(b"iprp", ipco, ipma))

@@ -13,7 +13,8 @@ import cv2
 import number_video
 import pytest
 import stream_server
-from origins import frames_of, sources_of
+from number_video import numbers_of
+from origins import frames_of, sources_of, times_of
 from source_items import error_of
 
 from detcli.config.inputs import InputOptions
@@ -128,12 +129,13 @@ def test_frames_have_numbers_and_times():
     camera = Camera(1000, free=False)
     items = items_as_allowed(camera, follow(source(camera)), 1, 1, 1)
     assert frames_of(items) == [0, 1, 2]
-    first_s, second_s, third_s = [item.origin.time_s for item in items]
+    first_s, second_s, third_s = times_of(items)
     assert first_s == 0
     assert first_s < second_s < third_s
     assert set(sources_of(items)) == {"camera:0"}
-    assert {item.origin.video for item in items} == {Video(0.0, live=True)}
-    assert [number_video.number(item.load().pixels) for item in items] == [0, 1, 2]
+    for item in items:
+        assert item.origin.video == Video(0.0, live=True)
+    assert numbers_of(items) == [0, 1, 2]
 
 
 def test_overtaken_frames_are_dropped_and_counted():
@@ -155,7 +157,9 @@ def test_the_stride_counts_all_frames():
 
 def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
     items = list(follow(source(Camera(10**6)), every=0.1, start=0.05, end=0.45))
-    steps = [int((item.origin.time_s - 0.05) / 0.1 + 1e-5) for item in items]
+    steps = []
+    for time_s in times_of(items):
+        steps.append(int((time_s - 0.05) / 0.1 + 1e-5))
     assert steps == [0, 1, 2, 3]
 
 
@@ -163,8 +167,9 @@ def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
 def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
     items = list(follow(source(camera), start=0.1, end=0.6))
-    assert all(item.origin.video for item in items)  # no error
-    assert all(0.1 <= item.origin.time_s < 0.6 for item in items)
+    for item in items:
+        assert item.origin.video  # no error
+        assert 0.1 <= item.origin.time_s < 0.6
     assert items[0].origin.frame > 0
     assert camera.released.is_set()
     # The time is up whether or not frames come.
@@ -188,8 +193,9 @@ def test_what_is_not_there_or_sends_nothing_is_an_error_at_once(reconnect):
 
 def test_a_lost_source_is_opened_again(caplog, reconnect):
     reconnect(WAIT_S)
-    cameras = [Camera(40), None, None, Camera(10**6)]
-    shelf = source(*cameras)
+    first_camera = Camera(40)
+    last_camera = Camera(10**6)
+    shelf = source(first_camera, None, None, last_camera)
     items = follow(shelf)
     numbers = []
     for item in items:
@@ -199,8 +205,8 @@ def test_a_lost_source_is_opened_again(caplog, reconnect):
     items.close()
     assert numbers == sorted(set(numbers))  # numbering continues
     assert shelf.open.opened == 4
-    assert cameras[0].released.is_set()
-    assert cameras[3].released.is_set()
+    assert first_camera.released.is_set()
+    assert last_camera.released.is_set()
     assert caplog.messages.count("camera:0: lost, reconnecting") == 1
 
 
@@ -215,7 +221,8 @@ def test_the_delay_between_attempts_doubles(monkeypatch, reconnect):
                 self.set()
             return self.is_set()
 
-    shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
+    captures = [Camera(1)] + [None] * 5 + [Camera(2)] + [None] * 5
+    shelf = source(*captures)
     reconnect(WAIT_S)
     news = threading.Condition()
     watcher = live._Watcher(shelf, InputOptions(), SourceProgress(), news, Stop())  # noqa: SLF001
@@ -234,7 +241,10 @@ def test_an_error_does_not_hide_the_last_frame():
     eventually(short.released.is_set)  # long before the next item is requested
     other.over.set()
     collected += items
-    frames = [item.origin.frame for item in collected if item.origin.source == "camera:0"]
+    frames = []
+    for item in collected:
+        if item.origin.source == "camera:0":
+            frames.append(item.origin.frame)
     assert frames == [0, None]
 
 
@@ -262,19 +272,26 @@ def test_damaged_frames_are_skipped(method):
 
     shelf = source(Damaged(10**6))
     items = follow(shelf)
-    first_items = [next(items) for _ in range(3)]
+    first_items = list(itertools.islice(items, 3))
     items.close()
-    numbers = [number_video.number(item.load().pixels) for item in first_items]
-    assert {number % 4 for number in numbers} == {0}
+    assert len(first_items) == 3
+    for number in numbers_of(first_items):
+        assert number % 4 == 0
     assert shelf.open.opened == 1
 
 
 def test_many_sources_take_turns_whatever_their_rates():
     """One with twenty times as many frames takes nothing from the others."""
     progress = SourceProgress()
-    cameras = [Camera(1000, free=False) for _ in range(50)]
-    names = [f"camera:{index}" for index in range(50)]
-    sources = [source(camera, name=name) for camera, name in zip(cameras, names, strict=True)]
+    cameras = []
+    names = []
+    sources = []
+    for index in range(50):
+        camera = Camera(1000, free=False)
+        name = f"camera:{index}"
+        cameras.append(camera)
+        names.append(name)
+        sources.append(source(camera, name=name))
     items = follow(*sources, progress=progress)
     sources_of_turns = []
     for turn in range(4):
@@ -284,7 +301,7 @@ def test_many_sources_take_turns_whatever_their_rates():
         if turn:  # the first item starts the threads
             expected_grabs = [20 * turn + 2, turn + 2] * 25
             eventually(lambda grabs=expected_grabs: [camera.grabs for camera in cameras] == grabs)
-        sources_of_turns.append(Counter(next(items).origin.source for _ in names))
+        sources_of_turns.append(Counter(sources_of(itertools.islice(items, 50))))
     for camera in cameras:
         camera.over.set()
     items.close()
@@ -294,9 +311,14 @@ def test_many_sources_take_turns_whatever_their_rates():
 
 def test_a_lost_source_does_not_stop_the_others():
     items = follow(source(), source(Camera(5), name="camera:1"))
-    origins = [item.origin for item in items]
-    assert {origin.source for origin in origins if origin.video} == {"camera:1"}
-    sources_of_errors = [origin.source for origin in origins if not origin.video]
+    sources_of_frames = set()
+    sources_of_errors = []
+    for item in items:
+        if item.origin.video:
+            sources_of_frames.add(item.origin.source)
+        else:
+            sources_of_errors.append(item.origin.source)
+    assert sources_of_frames == {"camera:1"}
     assert sorted(sources_of_errors) == ["camera:0", "camera:1"]
 
 
@@ -340,8 +362,7 @@ def test_a_stream_over_http_is_watched(live_server):
     with Sources([live_server.url()]) as sources:
         items = list(itertools.islice(sources, 5))
         assert sources.progress.total is None
-    shown = [number_video.number(item.load().pixels) for item in items]
-    assert shown == frames_of(items)
+    assert numbers_of(items) == frames_of(items)
     assert set(sources_of(items)) == {live_server.url()}
 
 
@@ -362,7 +383,10 @@ def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(
 ):
     live_server.frames = 5
     with Sources([live_server.url()]) as sources:
-        assert any(item.origin.frame >= 12 for item in sources)
+        for item in sources:
+            if item.origin.frame >= 12:
+                break
+        assert item.origin.frame >= 12
     assert len(live_server.requests) >= 3
     live_server.frames = None
     monkeypatch.setattr(capture, "READ_TIMEOUT_MS", 300)

@@ -6,6 +6,8 @@ import av
 import number_video
 import pytest
 from made_videos import edit_list, record_film, watch
+from number_video import frame_times, since_first
+from origins import frames_of, times_of
 from source_items import error_of
 from thinning import thin
 
@@ -27,10 +29,6 @@ def is_whole(items):
     return all(item.origin.video is not None for item in items)
 
 
-def times_of(items):
-    return [item.origin.time_s for item in items]
-
-
 def remuxed(path, name, options):
     """The same packets in a file that is written with other options."""
     new = path.with_name(name)
@@ -47,7 +45,7 @@ def remuxed(path, name, options):
 @pytest.fixture
 def film(tmp_path):
     """100 frames at 25 a second, with frames that are stored in another order, and sound."""
-    return record_film(tmp_path / "film.mp4", [number / 25 for number in range(100)], group=25)
+    return record_film(tmp_path / "film.mp4", frame_times(100), group=25)
 
 
 FROM_1_S = [(1.08, 2.92)]
@@ -67,7 +65,7 @@ def test_the_frames_that_come_are_those_of_the_edit_list(film, suffix, edits):
     path = edit_list(remuxed(film, f"edited.{suffix}", {}), edits)
     items = read(path)
     watched = watch(path).times
-    assert times_of(items) == pytest.approx([time - watched[0] for time in watched], abs=0.001)
+    assert times_of(items) == pytest.approx(since_first(watched), abs=0.001)
     movie = read_movie(lambda start, size: path.read_bytes()[start : start + size])
     assert movie.tracks[0].shown_frames() == len(watched)
     assert len(watched) < 100 or edits == PAUSE_FIRST
@@ -81,11 +79,12 @@ def test_a_cut_without_encoding_is_whole_on_the_command_line(invoke, make_model,
 
 
 def test_numbers_after_a_start_do_not_count_hidden_frames(tmp_path):
-    times = [number / 25 for number in range(300)]
+    times = frame_times(300)
     path = record_film(tmp_path / "long.mp4", times, sound=None, group=25)
     edit_list(path, [(2.08, 10.0)])
-    begun = {item.origin.frame: item.origin.time_s for item in read(path, start=6)}
-    assert begun == {number: pytest.approx(number / 25) for number in range(150, 250)}
+    items = read(path, start=6)
+    assert frames_of(items) == list(range(150, 250))
+    assert times_of(items) == pytest.approx(times[150:250])
 
 
 @pytest.mark.parametrize("edits", [None, [(2.08, 1.92)]])
@@ -110,7 +109,9 @@ def test_fragments_are_counted_and_not_estimated(film):
 def test_fragments_that_are_cut_break_off(tmp_path, share):
     path = number_video.write(tmp_path / "v.mp4", 100)
     path = remuxed(path, "fragments.mp4", FRAGMENTS)
-    end_of_frames = [box.end for box in _boxes(path) if box.kind == b"mdat"][-1]
+    for box in _boxes(path):
+        if box.kind == b"mdat":
+            end_of_frames = box.end
     path.write_bytes(path.read_bytes()[: int(end_of_frames * share)])
     assert "breaks off" in error_of(read(path)[-1])
 

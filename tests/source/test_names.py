@@ -1,6 +1,7 @@
 """Addresses; the files that folders and patterns stand for; lists of names."""
 
 import glob
+import itertools
 import json
 import os
 import subprocess
@@ -82,7 +83,7 @@ def test_an_address_with_port_0_is_refused(scheme):
 
 def test_suffixes_distinguish_images_and_videos():
     images, videos = ["a.jpg", "x.y/a.TIFF", "a.gif"], ["a.MP4", "a.b.webm", "a.mjpeg"]
-    names = [*images, *videos, "a.jpg.txt", "jpg", "x.jpg/a", ""]
+    names = images + videos + ["a.jpg.txt", "jpg", "x.jpg/a", ""]
     assert list(filter(is_media, names)) == images + videos
     assert list(filter(is_video, names)) == videos
 
@@ -126,7 +127,9 @@ def test_links_are_followed_but_not_in_cycles(empty_folder):
     ):
         (empty_folder / "in" / name).symlink_to(target)
     os.mkfifo(empty_folder / "in" / "pipe.jpg")  # which is left out
-    listed = [name for part in search("in", recursive=True) for name in part]  # type: ignore[union-attr]
+    listed: list[str] = []
+    for part in search("in", recursive=True):
+        listed.extend(part)  # type: ignore[arg-type]
     assert listed == [
         "in/a.jpg",
         "in/c.jpg",
@@ -163,7 +166,8 @@ def test_an_unreadable_folder_does_not_hide_others(empty_folder, monkeypatch):  
 
 
 def test_no_file_is_looked_at_while_a_folder_is_listed(empty_folder, monkeypatch):  # noqa: ARG001
-    touch(*(f"in/{number}.jpg" for number in range(20)))
+    for number in range(20):
+        touch(f"in/{number}.jpg")
     looked, stat = [], os.stat
 
     def look(path, **options):
@@ -186,7 +190,8 @@ PATTERNS = [
 
 def test_patterns_match_what_glob_matches(empty_folder):
     touch("a.jpg", "x/c.jpg", "x/[1]/c.jpg", "x/y/x/c.jpg", "yx/d.png", ".g/h/e.jpg", "x/.f.jpg")
-    for pattern in (pattern.format(here=empty_folder) for pattern in PATTERNS):
+    for template in PATTERNS:
+        pattern = template.format(here=empty_folder)
         matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 - the yardstick
         files = sorted(set(filter(os.path.isfile, matches)))
         assert list(filter(os.path.isfile, match(pattern))) == files, pattern
@@ -242,8 +247,10 @@ ENDED = {
 
 
 def test_each_line_is_a_name_or_each_name_ends_with_nul(read_written_list):
-    assert {data: read_written_list(data) for data in LINES} == LINES
-    assert {data: read_written_list(data, null_separated=True) for data in ENDED} == ENDED
+    for data, names in LINES.items():
+        assert read_written_list(data) == names
+    for data, names in ENDED.items():
+        assert read_written_list(data, null_separated=True) == names
 
 
 @given(names=st.lists(st.binary(min_size=1).filter(lambda name: b"\0" not in name)))
@@ -294,7 +301,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
     writer.start()
     with Sources([], InputOptions(files_from=str(fifo))) as sources:
         items = iter(sources)
-        first = [next(items).origin.source for _ in range(2)]
+        first = sources_of(itertools.islice(items, 2))
         is_taken.set()
         assert first + sources_of(items) == ["a.jpg", "b.jpg", "c.jpg"]
     writer.join(60)
@@ -344,7 +351,8 @@ def test_a_long_list_is_never_all_in_memory(tmp_path):
     """Measured in its own process, because threads of other tests would count, too."""
     path = tmp_path / "list"
     with path.open("w") as file:
-        file.writelines(f"folder/image-{number:07}.jpg\n" for number in range(10_000))
+        for number in range(10_000):
+            file.write(f"folder/image-{number:07}.jpg\n")
     command = [sys.executable, "-c", PEAK_MEMORY, path]
     process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     count, peak = map(int, process.stdout.split())

@@ -1,6 +1,7 @@
 """Images on standard input."""
 
 import io
+import itertools
 import os
 import sys
 import threading
@@ -76,8 +77,11 @@ def read_bytes(monkeypatch, tmp_path):
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             items = list(read_stdin(DecodeOptions(InputOptions(**inputs)), progress))
-        assert all(item.origin == Origin("-", None, frame=item.origin.frame) for item in items)
-        return [(item.origin.frame, grey(item)) for item in items], progress.total
+        images = []
+        for item in items:
+            assert item.origin == Origin("-", None, frame=item.origin.frame)
+            images.append((item.origin.frame, grey(item)))
+        return images, progress.total
 
     return read
 
@@ -85,11 +89,11 @@ def read_bytes(monkeypatch, tmp_path):
 def test_every_nth_image_of_a_stream_is_used_and_every_error(read_bytes):
     stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
     images, _ = read_bytes(stream, vid_stride=3)
-    assert [(frame, isinstance(image, str)) for frame, image in images] == [
-        (0, False),
-        (3, False),
-        (4, True),
-    ]
+    frames_and_failures = []
+    for frame, image in images:
+        has_failed = isinstance(image, str)
+        frames_and_failures.append((frame, has_failed))
+    assert frames_and_failures == [(0, False), (3, False), (4, True)]
     assert read_bytes(encode(50), vid_stride=3) == ([(None, 50)], 1)
 
 
@@ -102,10 +106,9 @@ STREAMS = [
     (encode(50) + encode(100)[:-9], [50, "the stream ends in it"]),
     (encode(50)[:100] + encode(100), ["incomplete image", 100]),
     (encode(50, ".png") + encode(100, ".png") + encode(150, ".png"), [50, 100, 150]),
-    *(
-        (encode(50, ".png")[:-cut] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100])
-        for cut in (12, 20, 30)
-    ),
+    (encode(50, ".png")[:-12] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100]),
+    (encode(50, ".png")[:-20] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100]),
+    (encode(50, ".png")[:-30] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100]),
     (
         encode(50, ".png")[:-20] + encode(100, ".png") + b"junk" + encode(150, ".png"),
         ["its chunks do not follow", 100, "4 bytes in the stream belong to no image", 150],
@@ -121,8 +124,9 @@ def test_images_and_errors_of_a_stream_are_numbered(read_bytes):
     for stream, expected in STREAMS:
         parts, total = read_bytes(stream)
         assert total is None
-        assert [frame for frame, _ in parts] == list(range(len(expected)))  # type: ignore[arg-type]
-        for (_, part), expected_part in zip(parts, expected, strict=True):  # type: ignore[call-overload]
+        pairs = zip(parts, expected, strict=True)  # type: ignore[call-overload]
+        for number, ((frame, part), expected_part) in enumerate(pairs):
+            assert frame == number
             assert part == expected_part or expected_part in part
 
 
@@ -157,9 +161,9 @@ def test_a_single_file_has_no_number(read_bytes):
      "png tiff", "ppm webp", "jpg avif"],
 )  # fmt: skip
 def test_no_image_behind_another_is_dropped(pair, read_bytes):
-    first, second = (f".{suffix}" for suffix in pair.split())
-    assert read_bytes(encode(50, first)) == ([(None, 50)], 1)
-    ((_, error),), _ = read_bytes(encode(50, first) + encode(60, second))
+    first, second = pair.split()
+    assert read_bytes(encode(50, f".{first}")) == ([(None, 50)], 1)
+    ((_, error),), _ = read_bytes(encode(50, f".{first}") + encode(60, f".{second}"))
     assert "only JPEG, PNG or binary PNM can be a stream" in error
 
 
@@ -194,10 +198,10 @@ def test_frames_have_times_where_their_rate_is_given(monkeypatch):
     stream = encode(50) + encode(60)[:-9] + encode(70)
     monkeypatch.setattr(module, "stdin_chunks", lambda _: iter([stream]))
     options = DecodeOptions(InputOptions(source=("-",), fps=29.97))
-    origins = [item.origin for item in read_stdin(options, SourceProgress())]
-    assert origins == [
-        Origin("-", None, frame=number, time_s=number / 29.97) for number in range(3)
-    ]
+    items = list(read_stdin(options, SourceProgress()))
+    assert len(items) == 3
+    for number, item in enumerate(items):
+        assert item.origin == Origin("-", None, frame=number, time_s=number / 29.97)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi"])
@@ -242,10 +246,13 @@ def test_reading_can_be_stopped(writer):
 def test_memory_does_not_grow_with_the_stream(monkeypatch):
     def peak(count):
         chunk = encode(50)
-        monkeypatch.setattr(module, "stdin_chunks", lambda _: (chunk for _ in range(count)))
+        monkeypatch.setattr(module, "stdin_chunks", lambda _: itertools.repeat(chunk, count))
         tracemalloc.start()
         try:
-            assert sum(1 for _ in read_stdin(DecodeOptions(), SourceProgress())) == count
+            images = 0
+            for _ in read_stdin(DecodeOptions(), SourceProgress()):
+                images += 1
+            assert images == count
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -373,7 +373,7 @@ def peak_bytes(file, limit=LIMIT):
 
 
 def test_one_image_at_a_time_is_in_memory():
-    images = [piece for _ in range(20) for piece in (header(size=2 * MIB), 2 * MIB)]
+    images = [header(size=2 * MIB), 2 * MIB] * 20
     assert peak_bytes(Pieces(*images, END)) < 12 * MIB
 
 

@@ -10,8 +10,8 @@ import cv2
 import number_video
 import pytest
 from made_videos import record_film
-from number_video import CODES
-from origins import frames_of, sources_of
+from number_video import CODES, frame_times, numbers_of, since_first
+from origins import frames_of, sources_of, times_of
 from source_items import error_of
 from thinning import thin
 
@@ -46,7 +46,7 @@ def split(items):
             items.pop().load()
         error = str(caught.value)
         assert caught.value.hint
-    frames = [number_video.number(item.load().pixels) for item in items]
+    frames = numbers_of(items)
     assert frames_of(items) == frames
     return frames, error
 
@@ -61,9 +61,10 @@ def numbers(path, **inputs):
 def test_all_frames_come_or_those_that_are_requested(video, suffix):
     path = video(suffix, 300)
     items = read(path)
-    assert [item.origin.time_s for item in items] == pytest.approx([n / 25 for n in range(300)])
-    assert {item.origin.video for item in items} == {Video(25.0)}
-    assert not any(item.origin.path for item in items)
+    assert times_of(items) == pytest.approx(frame_times(300))
+    for item in items:
+        assert item.origin.video == Video(25.0)
+        assert not item.origin.path
     for inputs, expected in (
         ({}, range(300)),
         ({"vid_stride": 7}, range(0, 300, 7)),
@@ -109,7 +110,7 @@ def numbered(items):
 
 
 PAUSES = [number / 25 + (number // 20) * 3 for number in range(100)]  # of 3 s, in 4 places
-LATE = [30 + number / 25 for number in range(250)]  # as ffmpeg's segments of a stream do
+LATE = frame_times(250, begin_s=30)  # as ffmpeg's segments of a stream do
 
 
 @pytest.mark.parametrize(
@@ -119,8 +120,7 @@ def test_a_video_of_odd_times_is_whole_unless_it_is_cut(tmp_path, suffix, times)
     """Some containers estimate the number of frames from their rate, or the duration from 0."""
     codec = "libvpx" if suffix == "webm" else "libx264"
     path = record_film(tmp_path / f"a.{suffix}", times, sound=None, codec=codec)
-    expected = pytest.approx([time - times[0] for time in times], abs=0.001)
-    assert [item.origin.time_s for item in read(path)] == expected
+    assert times_of(read(path)) == pytest.approx(since_first(times), abs=0.001)
     if suffix != "mp4":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         assert "breaks off" in error_of(read(path)[-1])
@@ -144,7 +144,7 @@ def test_a_video_with_other_ends_than_its_sound_is_whole_unless_it_is_cut(tmp_pa
     if sound_s is None:
         sound = None
     options = {"codec": codec, "sound": sound, "sound_s": sound_s}
-    times = [begin_s + number / 25 for number in range(100)]
+    times = frame_times(100, begin_s)
     path = record_film(tmp_path / f"a.{suffix}", times, ticks=25, reordered=0, **options)
     assert frames_of(read(path)) == list(range(100))
     if sound_s is None or suffix == "ts" or (suffix, begin_s) == ("avi", 0):
@@ -183,7 +183,7 @@ def test_damaged_frames_are_left_out_and_counted(video):
     data[start : start + 200] = bytes(200)
     path.write_bytes(data)
     frames, error = split(read(path))
-    assert frames == [number for number in range(50) if number != 19]
+    assert frames == list(range(19)) + list(range(20, 50))
     assert error == "50 frames, 1 of them damaged and left out"
 
 
@@ -196,7 +196,7 @@ def test_hidden_frames_are_not_reported_missing(video):
     struct.pack_into(">II", data, edit, 1200, scale * 4 // 5)
     path.write_bytes(data)
     items = read(path)
-    frames = [number_video.number(item.load().pixels) for item in items]
+    frames = numbers_of(items)
     assert frames == list(range(20, 50))
     assert frames_of(items) == list(range(30))
 
@@ -237,7 +237,16 @@ class Double:
 
 
 ODD_TIMES = {  # what a capture says, the frames, and their times
-    (0.0, 100.0, 0.0, math.nan, -5.0, 500.0, math.inf, 700.0): [(n, n / 10) for n in range(8)],
+    (0.0, 100.0, 0.0, math.nan, -5.0, 500.0, math.inf, 700.0): [
+        (0, 0.0),
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.3),
+        (4, 0.4),
+        (5, 0.5),
+        (6, 0.6),
+        (7, 0.7),
+    ],
     (0.0, 5000.0, 200.0, 5100.0): [(0, 0.0), (1, 5.0), (2, 5.1), (3, 5.2)],  # never earlier
     (0.0, None, None, 300.0): [(0, 0.0), (3, 0.3)],  # damaged ones count
 }
@@ -291,16 +300,16 @@ STARTS = list(itertools.product([2, 3.5], ["mp4", "mkv", "ts", "flv", "webm"]))
 )
 def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suffix, step):
     """Phones leave out frames in the dark, screen recorders those that are like the one before."""
-    times = [number / 25 for number in range(50)]
-    times += [number / 25 + step for number in range(50, 250)]
+    times = frame_times(50)
+    for number in range(50, 250):
+        times.append(number / 25 + step)
     codec = "libvpx" if suffix == "webm" else "libx264"
     path = record_film(tmp_path / f"v.{suffix}", times, sound=None, codec=codec, group=10)
     time_of_frame = numbered(read(path))
     assert len(time_of_frame) == 250
     for start_s in (5.01, 7, 8.4, 10.01):
-        assert numbered(read(path, start=start_s)) == {
-            number: time_s for number, time_s in time_of_frame.items() if time_s >= start_s
-        }
+        expected = {number: time_s for number, time_s in time_of_frame.items() if time_s >= start_s}
+        assert numbered(read(path, start=start_s)) == expected
     opened = []
 
     def reopen():
@@ -316,13 +325,14 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
     items.close()
 
 
-@pytest.mark.parametrize(
-    "positions",
-    [
-        [100.0 * number if number % 3 else 0.0 for number in range(120)],  # as in MPEG-PS
-        [100.0 * number if number != 3 else -1.0 for number in range(120)],
-    ],
-)
+POSITIONS_MS = [100.0 * number for number in range(120)]
+EVERY_THIRD_IS_0 = POSITIONS_MS.copy()  # as in MPEG-PS
+EVERY_THIRD_IS_0[::3] = [0.0] * 40
+ONE_IS_NEGATIVE = POSITIONS_MS.copy()
+ONE_IS_NEGATIVE[3] = -1.0
+
+
+@pytest.mark.parametrize("positions", [EVERY_THIRD_IS_0, ONE_IS_NEGATIVE])
 def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(positions):
     class Seekable(Double):
         def set(self, prop, _):
@@ -362,7 +372,7 @@ def test_a_cut_begins_with_its_first_whole_image(tmp_path, codec, begin_s):
     """What refers to frames before the cut is not shown, and does not count."""
     uncut = tmp_path / "whole.ts"
     cut = tmp_path / "cut.ts"
-    times = [number / 25 for number in range(500)]
+    times = frame_times(500)
     record_film(uncut, times, sound=None, codec=codec, ticks=25, group=50, reordered=2)
     with av.open(str(uncut)) as source, av.open(str(cut), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
@@ -405,12 +415,27 @@ LATE_TIMES = {  # what a program stream seems to say, and the numbers of tenths 
 
 @pytest.mark.parametrize("positions", LATE_TIMES)
 def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(positions):
-    double = Double([0.0 if tenths is None else 100.0 * tenths for tenths in positions])
+    positions_ms = []
+    for tenths in positions:
+        if tenths is None:
+            positions_ms.append(0.0)
+        else:
+            positions_ms.append(100.0 * tenths)
+    double = Double(positions_ms)
     double.grab = lambda: advance(double, len(positions))
     source = VideoSource("v.vob", lambda: double, read_range=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, InputOptions(), SourceProgress(1)))
-    times = [item.origin.time_s for item in items if item.origin.video is not None]
+    times = times_of_frames(items)
     assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
+
+
+def times_of_frames(items):
+    """The times of the items that are frames and no errors."""
+    times = []
+    for item in items:
+        if item.origin.video is not None:
+            times.append(item.origin.time_s)
+    return times
 
 
 def advance(double, count):
@@ -423,7 +448,7 @@ def test_frames_that_agreed_too_early_are_caught_up_with():
     double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
     source = VideoSource("v.vob", lambda: double, read_range=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, InputOptions(), SourceProgress(1)))
-    times = [item.origin.time_s for item in items if item.origin.video is not None]
+    times = times_of_frames(items)
     assert times[6:8] == pytest.approx([0.6, 0.7])
     assert times == sorted(times)
 
@@ -433,10 +458,10 @@ def test_frames_that_agreed_too_early_are_caught_up_with():
 )
 def test_frames_of_a_program_stream_come_at_their_rate(tmp_path, codec, reordered):
     path = tmp_path / "v.vob"
-    times = [number / 25 for number in range(200)]
+    times = frame_times(200)
     options = {"ticks": 25, "reordered": reordered, "group": 12, "codec": codec}
     record_film(path, times, sound=None, **options)
-    read_times = [item.origin.time_s for item in read(path) if item.origin.video is not None]
+    read_times = times_of_frames(read(path))
     assert len(read_times) == 200
     assert [round(time * 25) for time in read_times[-20:]] == list(range(180, 200))
     for time_s, read_time_s in zip(times, read_times, strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import stream_server
 from made_videos import record_film, remux, rotate
+from number_video import frame_times
 from thinning import thin
 
 from detcli.source.containers import is_mirrored, is_whole
@@ -108,7 +109,7 @@ def mirrored(path):
 
 
 def test_what_counts_is_the_first_image_track_in_its_movie(tmp_path):
-    path = record_film(tmp_path / "a.mp4", [n / 25 for n in range(5)])
+    path = record_film(tmp_path / "a.mp4", frame_times(5))
     assert not mirrored(path)
     assert not mirrored(rotate(path, MIRRORED, last=True))  # of the sound
     assert mirrored(rotate(path, MIRRORED, b"mvhd"))

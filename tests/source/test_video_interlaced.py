@@ -12,15 +12,15 @@ pytestmark = [
 ]
 
 
-def converted(source, target, *options):
-    program = ["ffmpeg", "-v", "error", "-i", source, *options, target]
-    subprocess.run(program, check=True)
+def converted(source, target, options):
+    command = ["ffmpeg", "-v", "error", "-i", source] + options + [target]
+    subprocess.run(command, check=True)
     return target
 
 
 def test_an_interlaced_video_is_an_error_with_a_hint(detcli, make_model, video, tmp_path):
-    options = ("-c:v", "mpeg2video", "-flags", "+ilme+ildct")
-    interlaced = converted(video("mp4", 20), tmp_path / "interlaced.mpg", *options)
+    options = ["-c:v", "mpeg2video", "-flags", "+ilme+ildct"]
+    interlaced = converted(video("mp4", 20), tmp_path / "interlaced.mpg", options)
     finished = detcli("predict", interlaced, "-m", make_model())
     assert finished.returncode == 3
     assert "interlaced, which OpenCV cannot convert" in finished.stderr
@@ -28,6 +28,6 @@ def test_an_interlaced_video_is_an_error_with_a_hint(detcli, make_model, video, 
 
 
 def test_a_progressive_video_is_read(detcli, make_model, video, tmp_path):
-    progressive = converted(video("mp4", 20), tmp_path / "plain.mpg", "-c:v", "mpeg2video")
+    progressive = converted(video("mp4", 20), tmp_path / "plain.mpg", ["-c:v", "mpeg2video"])
     finished = detcli("predict", progressive, "-m", make_model())
     assert finished.returncode == 0
