@@ -3,6 +3,7 @@
 from contextlib import ExitStack, closing
 
 import pytest
+from json_lines import optional_column_of
 from saved_records import box, record
 
 from detcli.core.errors import CheckError, UsageError
@@ -26,7 +27,7 @@ def classify(tmp_path):
 
 
 def classes_of(fields):
-    return [detection.get("classified") for detection in fields["detections"]]
+    return optional_column_of(fields["detections"], "classified")
 
 
 def test_rows_name_a_source_and_the_number_of_a_box(classify):
@@ -49,17 +50,24 @@ def test_a_row_may_lack_a_score_and_have_other_columns(classify):
 
 
 def test_frames_of_a_video_are_told_apart(classify):
-    frames = [record("a.mp4", box(), frame=number) for number in range(3)]
+    first = record("a.mp4", box(), frame=0)
+    second = record("a.mp4", box(), frame=1)
+    third = record("a.mp4", box(), frame=2)
     text = "source,frame,box,class\na.mp4,2,0,fox\na.mp4,0.0,0,hare\n"  # as pandas may write 0
-    classify(text, *frames).require_fit()
-    assert [classes_of(fields) for fields in frames] == [["hare"], [None], ["fox"]]
+    classify(text, first, second, third).require_fit()
+    assert classes_of(first) == ["hare"]
+    assert classes_of(second) == [None]
+    assert classes_of(third) == ["fox"]
 
 
 def test_a_track_is_classified_in_all_its_frames(classify):
-    frames = [record("a.mp4", box() | {"track_id": 7}, box(), frame=number) for number in range(2)]
-    other = record("b.mp4", box() | {"track_id": 7}, frame=0)
-    classify("source,track,class\na.mp4,7,fox\n", *frames, other).require_fit()
-    assert [classes_of(fields) for fields in frames] == [["fox", None], ["fox", None]]
+    tracked_box = box() | {"track_id": 7}
+    first = record("a.mp4", tracked_box.copy(), box(), frame=0)
+    second = record("a.mp4", tracked_box.copy(), box(), frame=1)
+    other = record("b.mp4", tracked_box.copy(), frame=0)
+    classify("source,track,class\na.mp4,7,fox\n", first, second, other).require_fit()
+    assert classes_of(first) == ["fox", None]
+    assert classes_of(second) == ["fox", None]
     assert classes_of(other) == [None]
 
 
@@ -68,8 +76,9 @@ SAVED = ["out/site7/a.jpg", "crops/cat/site7/a_0.jpg", "crops/dog/site7/a_1.jpg"
 
 def record_with_crops(folder="site7"):
     saved = [file.replace("site7", folder) for file in SAVED]
-    boxes = [box() | {"class_name": "cat"}, box() | {"class_name": "dog"}]
-    return record(f"{folder}/a.jpg", *boxes, saved=saved)
+    cat = box(name="cat")
+    dog = box(name="dog")
+    return record(f"{folder}/a.jpg", cat, dog, saved=saved)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,9 @@ def test_rows_that_fit_nothing_are_listed_and_counted(classify):
     lines = ["source,frame,track,box,crop,class", "a.jpg,,,0,,fox", "a.jpg,,,1,,fox"]
     lines += ["a.jpg,3,,0,,fox", "a.mp4,,4,,,fox", ",,,,crops/cat/b_0.jpg,fox"]
     answers = classify("\n".join(lines), record("a.jpg", box()))
-    sentences = [sentence.partition("line ")[2] for sentence in answers.unused()]
+    sentences = []
+    for sentence in answers.unused():
+        sentences.append(sentence.partition("line ")[2])
     assert sentences == [
         "3 fits no detection: a.jpg, box 1",
         "4 fits no detection: a.jpg, frame 3, box 0",

@@ -87,6 +87,11 @@ def promise(monkeypatch):
     return replaced
 
 
+def jsons_of(results):
+    """The detections of each image, as what JSON has."""
+    return [detections.to_dict() for detections in results]
+
+
 def detected(model, image, **settings):
     """The class, the score and the box of each detection."""
     with Detector(model, "cpu", settings=Settings(**settings)) as detector:
@@ -104,7 +109,9 @@ def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, 
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     promise(score_form=ScoreForm.LOGITS)
     everything = detected(make_model(), image, conf=0)
-    scores = [score for _, score, _ in everything]
+    scores = []
+    for _, score, _ in everything:
+        scores.append(score)
     assert scores == sorted(scores, reverse=True)
     assert len(everything) == 3 * 64
 
@@ -242,8 +249,10 @@ def test_a_list_of_images_of_different_sizes(make_model):
     with Detector(str(make_model()), settings=STRICT) as detector:
         images = [image(("red", 2, 3)), image(("blue", 0, 1), size=(64, 48)), image()]
         results = detector(images)
-        class_names = [detections.class_name.tolist() for detections in results]
-        assert class_names == [["red"], ["blue"], []]
+        reds, blues, nothing = results
+        assert reds.class_name.tolist() == ["red"]
+        assert blues.class_name.tolist() == ["blue"]
+        assert nothing.class_name.tolist() == []
         for pixels, detections in zip(images, results, strict=True):
             assert detector(pixels).to_dict() == detections.to_dict()
         assert detector([]) == []
@@ -256,8 +265,8 @@ def test_an_array_of_images_is_a_list_of_them(make_model, random, count):
         for images in (stack, stack[..., ::-1], stack[:, ::-1]):
             results = detector(images)
             assert isinstance(results, list)
-            expected = [detector(image.copy()).to_dict() for image in images]
-            assert [detections.to_dict() for detections in results] == expected
+            expected = [detector(image.copy()) for image in images]
+            assert jsons_of(results) == jsons_of(expected)
 
 
 @pytest.mark.parametrize(
@@ -435,7 +444,9 @@ def test_detections_know_the_size_of_their_image(make_model, settings):
     images = [image(("red", 2, 3), size=(64, 48)), image(size=(40, 64))]
     with Detector(make_model(), "cpu", settings=settings) as detector:
         results = detector(images)
-        assert [detections.image_size for detections in results] == [(64, 48), (40, 64)]
+        first, second = results
+        assert first.image_size == (64, 48)
+        assert second.image_size == (40, 64)
         assert detector(images) == results
 
 
@@ -447,7 +458,7 @@ def test_images_may_be_paths_or_pillows(make_model, make_image):
         with PillowImage.open(path) as opened:
             pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
             results = detector([str(path), path] + pillows)
-        assert [detections.to_dict() for detections in results] == [expected] * 5
+        assert jsons_of(results) == [expected] * 5
         assert detector(str(path)).to_dict() == expected
         assert detector(pillows[1]).to_dict() == expected
 
@@ -555,7 +566,7 @@ def test_threads_share_a_detector(make_model, random, device, tile):
         rounds = len(thin("rounds of images in threads", range(8), 2))
         with ThreadPoolExecutor(8) as threads:
             results = list(threads.map(detector, list(images) * rounds))
-    assert [detections.to_dict() for detections in results] == expected * rounds
+    assert jsons_of(results) == expected * rounds
 
 
 @pytest.mark.slow
@@ -578,7 +589,10 @@ def test_predict_yields_what_the_command_prints(make_model, make_image, tmp_path
     assert process.returncode == 3
     printed = json_lines.lines(process.stdout)
     assert frames_of(records) == [None, 0, 3, 6, None, None, None]
-    failed = [index for index, record in enumerate(records) if record.error is not None]
+    failed = []
+    for index, record in enumerate(records):
+        if record.error is not None:
+            failed.append(index)
     assert failed == [4, 5]
     assert records[-1].detections.class_name.tolist() == ["red"]
     assert "input_timeout" in records[-2].error.hint

@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 import pytest
-from origins import sources_of
 
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
 from detcli.core.timing import StageTimes
@@ -76,12 +75,25 @@ def shade(value):
 
 
 def items(values):
-    return [Item(Origin(f"item {value}"), lambda value=value: shade(value)) for value in values]
+    items = []
+    for value in values:
+        items.append(Item(Origin(f"item {value}"), lambda value=value: shade(value)))
+    return items
 
 
 def counts(records):
     """How many objects each record has; None for an error."""
-    return [None if record.error else len(record.detections) for record in records]
+    counts = []
+    for record in records:
+        if record.error:
+            counts.append(None)
+        else:
+            counts.append(len(record.detections))
+    return counts
+
+
+def indices_of(records):
+    return [record.index for record in records]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +116,9 @@ def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
     detector = Double(work=be_slow_now_and_then, in_flight=in_flight)
     records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
     assert counts(records) == list(range(50))
-    assert [record.index for record in records] == list(range(50))
-    assert sources_of(records) == [f"item {i}" for i in range(50)]
+    assert indices_of(records) == list(range(50))
+    for record in records:
+        assert record.origin.source == f"item {record.index}"
     assert list(Pipeline(detector, batch).run([])) == []
 
 
@@ -138,7 +151,9 @@ def test_as_many_batches_are_in_flight_as_suit_the_device():
         loaded.wait(10)
         return shade(value)
 
-    source = [Item(Origin(str(value)), lambda value=value: load(value)) for value in range(4)]
+    source = []
+    for value in range(4):
+        source.append(Item(Origin(str(value)), lambda value=value: load(value)))
     pipeline = Pipeline(detector, 1)
     # Four loaders, whatever the machine: each waits for the others.
     with pytest.MonkeyPatch.context() as patch:
@@ -164,7 +179,8 @@ def test_each_detector_runs_on_its_own_thread():
 def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
     torn = SourceError("torn", "mend it")
     bug = Item(Origin("bug"), lambda: 1 / 0)  # type: ignore[return-value]
-    source = [*items([3]), failed_item("torn", torn), *items([4]), bug, *items([5])]
+    first, second, third = items([3, 4, 5])
+    source = [first, failed_item("torn", torn), second, bug, third]
     records = list(Pipeline(Double(), 2).run(source))
     assert counts(records) == [3, None, 4, None, 5]
     assert records[1].error is torn
@@ -268,7 +284,8 @@ def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
 def test_a_load_that_hangs_is_not_the_fault_of_the_device():
     released = threading.Event()
     hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))  # type: ignore[return-value]
-    source = [*items([3]), hang, *items([4])]
+    before, after = items([3, 4])
+    source = [before, hang, after]
     records = list(Pipeline(Double(), 1, input_timeout_s=0.5).run(source))
     released.set()
     assert counts(records) == [3, None, 4]
@@ -309,5 +326,5 @@ def test_skipped_items_are_counted_but_not_loaded():
     source = items(range(6))
     source.append(Item(Origin("a.mp4", frame=7, time_s=0.28, video=Video(25.0)), lambda: shade(1)))
     records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
-    assert [record.index for record in records] == [0, 3, 4, 5, 6]
+    assert indices_of(records) == [0, 3, 4, 5, 6]
     assert records[-1].origin == source[-1].origin

@@ -23,10 +23,9 @@ def make_shard_images(tmp_path):
         random = rng.Random(count)  # noqa: S311 - no secret
         folder = tmp_path / "pics"
         for number in range(count):
-            squares = [
-                (random.choice(NAMES), random.randrange(8), random.randrange(8))
-                for _ in range(random.randrange(4))
-            ]
+            squares = []
+            for _ in range(random.randrange(4)):
+                squares.append((random.choice(NAMES), random.randrange(8), random.randrange(8)))
             subfolder = folder
             if number % 5 == 0:
                 subfolder = folder / "more"

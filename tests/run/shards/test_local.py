@@ -154,7 +154,7 @@ def test_an_image_that_kills_its_worker_is_an_error_record(
 )
 def test_runs_that_cannot_be_end_at_once(make_shard_images, one_run, tmp_path, options, says):
     command, _ = one_run(make_shard_images(1))
-    completed = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", *options])
+    completed = forked.run(command + ["-o", f"{tmp_path / 'boxes'}/"] + options)
     assert completed.returncode == 2
     assert says in completed.stderr
     assert not (tmp_path / "boxes").exists()
@@ -201,7 +201,7 @@ def test_a_full_disk_ends_the_run(make_shard_images, one_run, tmp_path):
         limit = (whole / name).stat().st_size - 1
         limited = [sys.executable, "-c", LIMITED, limit] + command + [f"{boxes}/"]
         completed = subprocess.run(
-            [str(word) for word in limited],
+            forked.words_of(limited),
             check=False,
             capture_output=True,
             text=True,

@@ -20,6 +20,11 @@ from detcli.source.listing import Unusable, hash_of
 NAMES = [f"{number}.jpg" for number in range(10)]
 
 
+def sizes_of(shards):
+    """How many names each shard has."""
+    return [len(shard.names) for shard in shards]
+
+
 @pytest.fixture
 def first(store, tmp_path):
     """The file of a manifest with three shards."""
@@ -34,12 +39,13 @@ def first(store, tmp_path):
 def test_names_are_cut_into_lots(store, count, size, expected):
     manifest = written(store, NAMES[:count], size)
     shards = list(manifest)
-    assert [len(shard.names) for shard in shards] == expected
+    assert sizes_of(shards) == expected
     assert list(manifest.all_names()) == NAMES[:count]
     assert len(manifest) == len(expected)
     assert manifest.name_count == count
-    assert [manifest.shard(number) for number in range(len(shards))] == shards
-    assert [shard.first for shard in shards] == [sum(expected[:n]) for n in range(len(shards))]
+    for number, shard in enumerate(shards):
+        assert manifest.shard(number) == shard
+        assert shard.first == sum(expected[:number])
 
 
 def test_further_names_are_further_shards(store):
@@ -47,11 +53,13 @@ def test_further_names_are_further_shards(store):
     for names in (["x", "y", "z"], ["w"]):
         assert publish(store, manifest.next_file, manifest.header, names, len(manifest))
         manifest = Manifest(store)
-    assert [len(shard.names) for shard in manifest] == [4, 4, 2, 3, 1]
-    assert [shard.first for shard in manifest] == [0, 4, 8, 10, 13]
-    assert [manifest.shard(number) for number in range(5)] == list(manifest)
+    shards = list(manifest)
+    assert sizes_of(shards) == [4, 4, 2, 3, 1]
+    assert [shard.first for shard in shards] == [0, 4, 8, 10, 13]
+    for number, shard in enumerate(shards):
+        assert manifest.shard(number) == shard
     assert list(manifest.all_names()) == NAMES + ["x", "y", "z", "w"]
-    assert len({shard.run for shard in manifest}) == 3
+    assert len({shard.run for shard in shards}) == 3
     assert len(manifest.hashes(hash_of)) == 14
     publish(store, "_manifest-00004.jsonl", manifest.header, ["x"], 3)
     with pytest.raises(UsageError, match=r"_manifest-00003\.jsonl is missing"):
@@ -86,8 +94,14 @@ def test_any_name_comes_back(store):
 
 def test_parts_are_those_of_the_format(store, tmp_path):
     manifest = written(store, NAMES, 4)
-    absurd = [f"{kind}-{'9' * 200}.jsonl" for kind in ("manifest", "part")]
-    for name in ["part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt"] + absurd:
+    for name in (
+        "part-00001.jsonl",
+        "part-00002.parquet",
+        "part-2.jsonl",
+        "note.txt",
+        f"manifest-{'9' * 200}.jsonl",
+        f"part-{'9' * 200}.jsonl",
+    ):
         (tmp_path / "boxes" / name).touch()
     assert manifest.last_attempts() == {1: 0}
     assert manifest.part(123456) == "part-123456.jsonl"

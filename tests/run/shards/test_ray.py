@@ -21,6 +21,7 @@ import psutil
 import pytest
 import thinning
 from colour_model import image
+from folders import names_in
 from json_lines import lines
 from shard_runs import errors_of, kill_and_go_on, merged
 
@@ -222,7 +223,9 @@ def test_the_pipeline_of_the_page(make_shard_images, make_model, tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, env=environment)
     from pyarrow import parquet
 
-    rows = {row["path"]: row for row in parquet.read_table(tmp_path / "boxes").to_pylist()}
+    rows = {}
+    for row in parquet.read_table(tmp_path / "boxes").to_pylist():
+        rows[row["path"]] = row
     plain = forked.run(["predict", folder, "-m", model, "-q", "--format", "jsonl"])
     for record in lines(plain.stdout):
         row = rows.pop(record["source"])
@@ -241,8 +244,12 @@ def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
         s3.put(f"pics/{number}.png", cv2.imencode(".png", image(("red", 1, number)))[1].tobytes())
     command = ["predict", "s3://photos/pics/", "-m", make_model(), "--conf", "0.5", "-q"]
     plain = forked.run(command + ["--format", "jsonl"])
-    command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
-    subprocess.run(command + ["--on", "ray"], check=True, env={**os.environ, **OWN})
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "ray"]
+    subprocess.run(
+        [sys.executable, "-m", "detcli"] + forked.words_of(command),
+        check=True,
+        env={**os.environ, **OWN},
+    )
     assert merged(tmp_path / "boxes") == plain.stdout
     assert plain.stdout.count('"class_name": "red"') == 3
 
@@ -251,9 +258,9 @@ def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
 def test_a_ray_of_its_own(make_shard_images, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command, expected = one_run(make_shard_images(20))
-    command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "ray"]
     completed = subprocess.run(
-        command + ["--on", "ray"],
+        [sys.executable, "-m", "detcli"] + forked.words_of(command),
         check=True,
         capture_output=True,
         text=True,
@@ -271,7 +278,7 @@ def test_a_cluster_without_room(make_model, make_image, tmp_path):
         (["--workers", "16"], "no room for an actor, which needs 16 CPU: "),
         (["--device", "cuda"], "no room for an actor, which needs 1 GPU: "),
     ):
-        completed = forked.run([*command, "--on", "ray", *options], timeout=300)
+        completed = forked.run(command + ["--on", "ray"] + options, timeout=300)
         assert completed.returncode == 5
         assert says in completed.stderr
         assert " has 2 CPU and 0 GPU" in completed.stderr
@@ -290,8 +297,10 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
     files = ModelFile.read(model).files()
     folder = _unpacked(files)
     assert folder.parent == cache / "sent"
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     assert files.keys() == {model.name, "config.json"}
+    assert names_in(folder) == sorted(files)
+    for name, content in files.items():
+        assert (folder / name).read_bytes() == content
     (folder / model.name).write_bytes(b"of somebody else")
     assert _unpacked(files) == folder
     assert (folder / model.name).read_bytes() == files[model.name]

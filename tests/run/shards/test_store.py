@@ -63,18 +63,18 @@ def test_of_two_processes_that_publish_a_name_one_wins(tmp_path):
     barrier = CONTEXT.Barrier(2)
     wins = CONTEXT.Value("i", 0)
     contents = (b"a" * 100_000, b"b" * 100_000)
-    processes = [
-        CONTEXT.Process(target=_publish_many, args=(tmp_path, content, barrier, wins))
-        for content in contents
-    ]
-    for process in processes:
+    processes = []
+    for content in contents:
+        process = CONTEXT.Process(target=_publish_many, args=(tmp_path, content, barrier, wins))
+        processes.append(process)
         process.start()
     for process in processes:
         process.join()
         assert process.exitcode == 0
     assert wins.value == 30
-    assert sorted(names_in(tmp_path)) == sorted(f"part-{number}" for number in range(30))
-    assert all((tmp_path / f"part-{number}").read_bytes() in contents for number in range(30))
+    assert len(names_in(tmp_path)) == 30
+    for number in range(30):
+        assert (tmp_path / f"part-{number}").read_bytes() in contents
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EMLINK])

@@ -48,9 +48,9 @@ def names(tmp_path):
     random = rng.Random(0)  # noqa: S311 - no secret
     outcomes = []
     for number in range(20):
-        squares = [
-            (random.choice(NAMES), random.randrange(8), random.randrange(8)) for _ in range(3)
-        ]
+        squares = []
+        for _ in range(3):
+            squares.append((random.choice(NAMES), random.randrange(8), random.randrange(8)))
         path = tmp_path / f"{number:02}.png"
         cv2.imwrite(str(path), image_of(squares, size=(64, 64 + 16 * (number % 4))))
         outcomes.append(str(path))
@@ -89,6 +89,14 @@ class Play:
     def of(self, kind):
         return [report for report in self.reports if isinstance(report, kind)]
 
+    def shard_numbers(self):
+        """The shards that are done, in the order in which they were."""
+        return [report.task.shard.number for report in self.of(Done)]
+
+    def told_records(self):
+        """How many records each progress tells of."""
+        return [progress.records for progress in self.of(Progress)]
+
     def records(self):
         merge = Merge(self.store, self.manifest)
         records = list(merge)
@@ -124,14 +132,14 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert ready.settings["model"] == "colours"
     assert ready.settings["conf"] == 0.5
     assert isinstance(play.reports[0], Ready)
-    first, second, third = play.of(Done)
-    assert [report.task.shard.number for report in (first, second, third)] == [0, 1, 2]
+    assert play.shard_numbers() == [0, 1, 2]
+    first, second, _ = play.of(Done)
     assert first.counts.images == 7
     assert first.counts.frames == 0
     assert first.counts.failed == 1
     assert second.counts.images == 7
     assert second.counts.frames == 9
-    assert sum(progress.records for progress in play.of(Progress)) == 29
+    assert sum(play.told_records()) == 29
     play.work(play.tasks()[:1])  # whose part is there already
     assert len(play.of(Done)) == 4
 
@@ -166,7 +174,7 @@ def test_names_without_records_end_their_shard(tmp_path, names, make_model, monk
     entries = [names[8], Unusable("pics", "cannot list it", "check"), names[0], names[1]]
     play = Play(tmp_path / "boxes", entries, 1, make_model())
     play.work()
-    assert sorted(report.task.shard.number for report in play.of(Done)) == [0, 1, 2, 3]
+    assert sorted(play.shard_numbers()) == [0, 1, 2, 3]
     records = play.records()
     assert column_of(records, "source") == ["pics"] + list(names[:2])
     assert column_of(records, "index") == [0, 1, 2]
@@ -176,20 +184,20 @@ def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, mak
     """So that the device never waits between shards."""
     play = Play(tmp_path / "boxes", names, 10, make_model())
     requested = threading.Event()
-    first, *rest = play.tasks()
+    all_tasks = play.tasks()
 
     def tasks():
-        yield first
+        yield all_tasks[0]
         requested.set()
-        yield from rest
+        yield from all_tasks[1:]
 
     def report(event):
-        if isinstance(event, Done) and event.task is first:
+        if isinstance(event, Done) and event.task is all_tasks[0]:
             assert requested.wait(60)
         play.reports.append(event)
 
     work(play.request, tasks(), report)
-    assert len(play.of(Done)) == len(rest) + 1
+    assert len(play.of(Done)) == len(all_tasks)
 
 
 def test_a_part_that_cannot_be_published_stays_to_be_done(tmp_path, names, make_model):
@@ -213,11 +221,16 @@ def test_an_outage_is_no_result(tmp_path, names, make_model):
         Path(name).symlink_to("/no/such/mount/x.png")
     play = Play(tmp_path / "boxes", names, 8, make_model())
     play.work()
-    assert [report.task.shard.number for report in play.of(Done)] == [0]
+    assert play.shard_numbers() == [0]
     for failed, mostly in zip(play.of(Failed), (False, True), strict=True):
         assert type(failed.error) is PlaceError
         assert failed.mostly == mostly
     assert play.manifest.last_attempts() == {0: 0}
+
+
+def missing_names(folder, count):
+    """The names of so many images that are not there."""
+    return [str(folder / f"gone {number}.png") for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +240,7 @@ def test_sixteen_names_in_a_row_that_cannot_be_found_are_an_outage(
     tmp_path, names, make_model, missing_count, is_given_up
 ):
     """One more is missing before them, but a name that can be read begins the count anew."""
-    missing = [str(tmp_path / f"gone {number}.png") for number in range(missing_count)]
+    missing = missing_names(tmp_path, missing_count)
     play = Play(tmp_path / "boxes", [missing[0], names[0]] + missing, 20, make_model())
     play.work()
     assert bool(play.of(Failed)) == is_given_up
@@ -240,7 +253,7 @@ def test_sixteen_names_in_a_row_that_cannot_be_found_are_an_outage(
 def test_the_first_sixteen_names_may_be_the_outage(
     tmp_path, make_model, missing_count, is_given_up
 ):
-    missing = [str(tmp_path / f"gone {number}.png") for number in range(missing_count)]
+    missing = missing_names(tmp_path, missing_count)
     play = Play(tmp_path / "boxes", missing, 20, make_model())
     play.work()
     assert bool(play.of(Failed)) == is_given_up
@@ -265,13 +278,14 @@ def test_progress_is_told_at_the_end_of_a_task_and_else_now_and_then(
     monkeypatch.setattr("detcli.run.shards.work.time", clock)
     play = Play(tmp_path / "boxes", names[:6], 3, make_model())
     play.work()
-    assert [progress.records for progress in play.of(Progress)] == [3, 3]
+    assert play.told_records() == [3, 3]
 
 
 def test_the_size_of_a_task_is_the_number_of_its_names(tmp_path, names, make_model):
     play = Play(tmp_path / "boxes", names, 50, make_model())
     assert Task(play.manifest.shard(0), None, 6, 9).size == 3
-    assert [task.size for task in play.tasks()] == [len(names)]
+    (task,) = play.tasks()
+    assert task.size == len(names)
 
 
 @pytest.mark.parametrize(("attempt", "has_stamp"), [(0, False), (1, True)])
@@ -300,7 +314,7 @@ def test_progress_is_told_every_half_second(tmp_path, names, make_model, monkeyp
     monkeypatch.setattr("detcli.run.shards.work.time", clock)
     play = Play(tmp_path / "boxes", names[:4], 4, make_model())
     play.work()
-    assert [progress.records for progress in play.of(Progress)] == [2, 2]
+    assert play.told_records() == [2, 2]
 
 
 def worker_with_items(*items):

@@ -10,6 +10,12 @@ from detcli.run.shards.work import Done, Failed, Ready
 from detcli.run.shards.workers import ATTEMPTS, Ended, More, Workers
 
 
+def written_shards(store, count):
+    """The manifest of a run of so many shards, each of one name."""
+    names = [str(number) for number in range(count)]
+    return written(store, names, 1)
+
+
 class Worker:
     """Does nothing, and says that it is done."""
 
@@ -65,11 +71,14 @@ def test_the_run_ends_when_no_worker_can_be_had(store, lost, nodes, ends):
 
     Each node that comes in its place may be lost, too.
     """
-    manifest = written(store, (str(number) for number in range(30)), 1)
+    manifest = written_shards(store, 30)
     started = []
 
     def begin(number, tell, lost_on):
-        remaining_nodes = [str(node) for node in range(nodes) if str(node) not in lost_on]
+        remaining_nodes = []
+        for node in range(nodes):
+            if str(node) not in lost_on:
+                remaining_nodes.append(str(node))
         if not remaining_nodes:
             return None
         started.append(number)
@@ -157,7 +166,7 @@ class Unsteady:
 
 def work_all(store, outcomes, shards):
     """Process shards with one worker that fares like this; returns what each start had to avoid."""
-    manifest = written(store, (str(number) for number in range(shards)), 1)
+    manifest = written_shards(store, shards)
     starts = []
 
     def begin(_, tell, lost_on):
@@ -174,7 +183,7 @@ def work_all(store, outcomes, shards):
 def test_a_success_resets_the_count_of_losses(store):
     """A worker that is lost now and then has not worn out its machine."""
     losses = ["lost"] * 4
-    starts = work_all(store, [*losses, "done", *losses, "done"], shards=3)
+    starts = work_all(store, losses + ["done"] + losses + ["done"], shards=3)
     assert len(starts) == 2 * len(losses) + 1
     assert not any(starts)
 
@@ -182,7 +191,7 @@ def test_a_success_resets_the_count_of_losses(store):
 def test_a_death_over_a_shard_resets_the_count_of_losses(store):
     """The machine could start a worker, so what killed it is the shard's matter."""
     losses = ["lost"] * 4
-    starts = work_all(store, [*losses, "killed", *losses, "done"], shards=1)
+    starts = work_all(store, losses + ["killed"] + losses + ["done"], shards=1)
     assert len(starts) == 2 * len(losses) + 2
     assert not any(starts)
 
@@ -195,7 +204,7 @@ def test_a_machine_is_avoided_after_the_fifth_loss_in_a_row(store):
 def test_a_success_resets_the_count_of_outages(store):
     """An outage in the morning and one in the evening are two, not one long one."""
     outage = ["failed"] * (ATTEMPTS - 1)
-    work_all(store, ["done", *outage, "done", *outage, "done"], shards=3)
+    work_all(store, ["done"] + outage + ["done"] + outage + ["done"], shards=3)
 
 
 def test_a_third_outage_in_a_row_ends_the_run(store):
@@ -207,7 +216,7 @@ def test_a_third_outage_in_a_row_ends_the_run(store):
 
 def test_a_store_that_cannot_be_asked_ends_the_run_at_the_third_attempt(store, monkeypatch):
     """A failure of the store is no death: it ends with the store's own error."""
-    manifest = written(store, (str(number) for number in range(3)), 1)
+    manifest = written_shards(store, 3)
     schedule = Schedule(store, manifest, range(3))
     store_exists = store.exists
     questions = []
