@@ -95,13 +95,16 @@ def require_no_secret(result, folder_with_inputs):
 def command_line(words, parameter, address):
     """A command whose parameter is an address; the others are as it needs them."""
     values = BASE[words[-1]] | {parameter: address}
-    arguments = [value for name, value in values.items() if not name.startswith("-")]
+    arguments = []
     options = []
     for name, value in values.items():
         if name.startswith("-"):
             options += [name, value]
-    verbose = ["-vv"] if words[0] not in {"status", "doctor", "schema", "models"} else []
-    return [*words, *arguments, *options, *verbose]
+        else:
+            arguments.append(value)
+    if words[0] not in {"status", "doctor", "schema", "models"}:
+        options.append("-vv")
+    return list(words) + arguments + options
 
 
 def test_every_command_is_tried():

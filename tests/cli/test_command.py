@@ -40,9 +40,11 @@ def write_defaults(tmp_path, monkeypatch):
 
 
 def written(config):
-    return {
-        name: options_of(Config)[name].to_json(value) for name, value in values_of(config).items()
-    }
+    options = options_of(Config)
+    fields = {}
+    for name, value in values_of(config).items():
+        fields[name] = options[name].to_json(value)
+    return fields
 
 
 def given(*arguments, groups=GROUPS, all_configurable=True):

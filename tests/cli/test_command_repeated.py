@@ -22,7 +22,9 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
         loaded = _load(name)
         commands = {(name,): loaded}
         if hasattr(loaded, "commands"):
-            commands = {(name, part): child for part, child in loaded.commands.items()}
+            commands = {}
+            for part, subcommand in loaded.commands.items():
+                commands[name, part] = subcommand
         for words, command in commands.items():
             for option in command.options.values():
                 if option.names and option.metavar:
@@ -45,11 +47,10 @@ LISTS = {
 }
 """The lists of each command."""
 
-SINGLE = [
-    (words, option)
-    for words, option in options_of_all_commands()
-    if option.flag not in LISTS.get(words[0], "").split()
-]
+SINGLE = []
+for words, option in options_of_all_commands():
+    if option.flag not in LISTS.get(words[0], "").split():
+        SINGLE.append((words, option))
 
 
 def test_there_are_many_options_with_one_value():
@@ -79,7 +80,7 @@ def test_all_values_are_named():
 def test_an_alias_is_no_place_for_a_default():
     alias = ["a.jpg", "-m", "mine.onnx"]
     with pytest.raises(UsageError, match="--model is given twice") as caught:
-        given(*alias, "--model", "other.onnx")
+        given(alias, "--model", "other.onnx")
     assert "DETCLI_MODEL and detcli.toml" in caught.value.hint
 
 
@@ -100,7 +101,7 @@ def test_an_alias_is_no_place_for_a_default():
     ],
 )
 def test_a_list_adds_up(typed, name, expected):
-    assert given("x.jpg", *typed.split())[name] == expected
+    assert given("x.jpg", typed.split())[name] == expected
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_list_adds_up(typed, name, expected):
 )
 def test_what_contradicts_itself_in_a_list_is_refused(typed, message):
     with pytest.raises(UsageError, match=message):
-        given("x.jpg", *typed.split())
+        given("x.jpg", typed.split())
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_what_contradicts_itself_in_a_list_is_refused(typed, message):
     ],
 )
 def test_of_a_flag_the_last_counts(typed, expected):
-    assert given("x.jpg", *typed.split())["rect"] is expected
+    assert given("x.jpg", typed.split())["rect"] is expected
 
 
 def test_verbose_counts():

@@ -78,8 +78,11 @@ def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
 def test_saved_records_beside_models(tmp_path):
     for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv", "here.txt"):
         (tmp_path / name).touch()
-    names = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
-    names_beside = {name for name in names if name.startswith("here")}
+    names_beside = set()
+    for completed in complete_side(f"{tmp_path}/h"):
+        name = Path(completed).name
+        if name.startswith("here"):
+            names_beside.add(name)
     assert names_beside == {"here.onnx", "here.jsonl", "here.json.gz", "here.csv"}
 
 
@@ -119,8 +122,8 @@ def test_classes_are_those_of_the_model_in_the_line(make_model, monkeypatch, tmp
     monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
     assert bash(["predict", "--blur", "g"]) == ["green"]
     for other_options in (
-        ("-m", "none.onnx"),
-        ("-m", "yolov10n"),
-        ("-m", "colours.onnx", "--names", "x"),
+        ["-m", "none.onnx"],
+        ["-m", "yolov10n"],
+        ["-m", "colours.onnx", "--names", "x"],
     ):
-        assert bash(["predict", *other_options, "--classes", ""]) == []
+        assert bash(["predict"] + other_options + ["--classes", ""]) == []

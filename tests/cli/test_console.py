@@ -108,10 +108,12 @@ SAID = "detcli: warning: x\ndetcli: error: what is wrong\n  hint: do that\n"
 @pytest.mark.parametrize(
     ("code", "stderr", "kind", "message", "hint"),
     [
-        (kind.exit_code, SAID, kind, "what is wrong", "do that")
-        for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
-    ]
-    + [
+        (DetcliError.exit_code, SAID, DetcliError, "what is wrong", "do that"),
+        (UsageError.exit_code, SAID, UsageError, "what is wrong", "do that"),
+        (InputError.exit_code, SAID, InputError, "what is wrong", "do that"),
+        (ModelError.exit_code, SAID, ModelError, "what is wrong", "do that"),
+        (DeviceError.exit_code, SAID, DeviceError, "what is wrong", "do that"),
+        (CheckError.exit_code, SAID, CheckError, "what is wrong", "do that"),
         (
             4,
             "detcli: x\n  hint: y\ndetcli: error: what is wrong\n",

@@ -66,7 +66,7 @@ KINDS = {
 }
 
 
-def run(kind, *arguments):
+def run(kind, arguments):
     """Run the command line with such a stderr; its exit code and what it wrote to stdout."""
     with kind() as stderr:
         finished = subprocess.run(
@@ -87,7 +87,7 @@ def test_records_and_exit_code_are_right(kind, make_model, make_image, tmp_path)
         if number % 4 == 0:
             image.write_bytes(b"torn")
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--fail-if", "red>0"]
-    code, stdout = run(kind, *arguments, "-vv")
+    code, stdout = run(kind, arguments + ["-vv"])
     assert code == 6
     assert column_of(lines(stdout), "index") == list(range(30))
 
@@ -105,7 +105,7 @@ def test_records_and_exit_code_are_right(kind, make_model, make_image, tmp_path)
 def test_every_command_keeps_its_exit_code(arguments, invoke):
     finished = invoke(arguments)
     assert finished.stderr
-    assert run(reader_gone, *arguments) == (finished.returncode, "")
+    assert run(reader_gone, arguments) == (finished.returncode, "")
 
 
 def test_a_closed_stderr_is_not_taken_by_a_file():

@@ -52,8 +52,8 @@ def test_links_lead_somewhere():
 
 def test_extras_are_installed_in_one_way():
     """Double quotes work in cmd.exe, too; the name leaves an editable installation as it is."""
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("detcli/**/*.py")]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    paths = [ROOT / "README.md"] + list(ROOT.glob("docs/*.md")) + list(ROOT.glob("detcli/**/*.py"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     requirements = re.findall(r"pip (?:detcli )?install (['\".]\S*|\S*\[\S+)", text)
     assert len(requirements) > 20
     for name in requirements:
