@@ -162,8 +162,10 @@ def part_of_version_1(path):
         text = json.dumps(shown, ensure_ascii=False)
         digest.update(f"{text}\n".encode("utf-8", "backslashreplace"))
     records[-1]["part"] = part | {"sha256": digest.hexdigest()}
-    lines = [json.dumps(fields, ensure_ascii=False) + "\n" for fields in records]
-    path.write_text("".join(lines), errors="backslashreplace")
+    text = ""
+    for fields in records:
+        text += json.dumps(fields, ensure_ascii=False) + "\n"
+    path.write_text(text, errors="backslashreplace")
 
 
 def records_in(path):
@@ -267,14 +269,22 @@ def test_requests_that_are_refused(run_folder, merge, folder, output, options, s
     merge(folder, options, output=output, code=2, says=says)
 
 
+def record_of(records, ending):
+    """The first record whose source ends so."""
+    for fields in records:
+        if fields["source"].endswith(ending):
+            return fields
+    raise LookupError(ending)
+
+
 def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_path):
     whole = json_lines.lines(merge(boxes).read_text())
-    red_record = next(fields for fields in whole if fields["source"].endswith("/1.png"))
+    red_record = record_of(whole, "/1.png")
     (red,) = red_record["detections"]
     fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
     place = red_record["source"].rpartition("/")[0]
     stone = {"source": place, "class_name": "red", "repeated": 5, "box_fractions": fractions}
-    dropped = next(fields["source"] for fields in whole if fields["source"].endswith("/0.png"))
+    dropped = record_of(whole, "/0.png")["source"]
     marks = [{"mark": "drop", **stone}, {"mark": "drop", "source": dropped}]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
 
@@ -314,8 +324,8 @@ def test_bursts_of_records_stay_in_a_table(invoke, tmp_path, name):
     text = f"{json.dumps(dated)}\n{json.dumps(record('b.png'))}\n"
     (tmp_path / "boxes.jsonl").write_text(text)
     for command in (f"boxes.jsonl -o all.{name}", f"all.{name} -o again.jsonl"):
-        completed = invoke("merge", *command.split(), cwd=tmp_path)
+        completed = invoke("merge", command.split(), cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
     first, second = lines((tmp_path / "again.jsonl").read_text())
-    assert {key: first[key] for key in bursts} == bursts
+    assert first.items() >= bursts.items()
     assert "burst" not in second

@@ -153,6 +153,6 @@ def test_boxes_stay_where_they_are(classified, merge):
     before = lines((classified / "boxes.jsonl").read_text())
     after = lines(merge("boxes.jsonl --classified colours.csv").stdout)
     for ours, theirs in zip(before, after, strict=True):
-        boxes_before = [box_of(detection) for detection in ours["detections"]]
-        boxes_after = [box_of(detection) for detection in theirs["detections"]]
-        assert boxes_before == boxes_after
+        pairs = zip(ours["detections"], theirs["detections"], strict=True)
+        for detection_before, detection_after in pairs:
+            assert box_of(detection_before) == box_of(detection_after)

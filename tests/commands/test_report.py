@@ -11,7 +11,14 @@ import optional
 import pages
 import pytest
 from colour_model import image
-from json_lines import column_of, lines, text_of
+from json_lines import (
+    column_of,
+    lines,
+    optional_column_of,
+    record_by_source,
+    records_with,
+    text_of,
+)
 from labelled import Scene, write_coco
 
 from detcli.core.errors import SourceError
@@ -92,18 +99,23 @@ def test_a_page_from_records_is_that_of_the_run(report, predict, detcli, tmp_pat
     predict("pics --conf 0.5 -o boxes/ -q", code=3)
     report("boxes -o three")
     expected = named(tmp_path / "page")
-    assert all(named(tmp_path / name) == expected for name in ("later", "one", "two", "three"))
+    for name in ("later", "one", "two", "three"):
+        assert named(tmp_path / name) == expected
 
 
 def originals(folder):
     """The files that a page shows where they are, by their names."""
-    names = [entry["original"] for entry in pages.entries(folder) if "original" in entry]
-    return {name.rpartition("/")[2]: (folder / name).resolve() for name in names}
+    paths = {}
+    for address in column_of(records_with(pages.entries(folder), "original"), "original"):
+        path = (folder / address).resolve()
+        paths[path.name] = path
+    return paths
 
 
 @pytest.mark.usefixtures("finished_run")
 def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
-    expected = {name: (tmp_path / "pics" / name).resolve() for name in ("a.png", "b.png")}
+    folder = tmp_path.resolve() / "pics"
+    expected = {"a.png": folder / "a.png", "b.png": folder / "b.png"}
     predict("pics --conf 0.5 --report linked --report-link", code=3)
     assert originals(tmp_path / "linked") == expected
     report("boxes.jsonl -o later --report-link")
@@ -149,8 +161,8 @@ def test_images_that_are_gone_leave_their_boxes(report, tmp_path):
     says = "6 images not found, or changed since\n  hint: name their folder with"
     report("boxes.jsonl -o later", says=says)
     assert pages.images(tmp_path / "later") == []
-    boxes = [entry.get("found") for entry in named(tmp_path / "page")]
-    assert [entry.get("found") for entry in named(tmp_path / "later")] == boxes
+    boxes = optional_column_of(named(tmp_path / "page"), "found")
+    assert optional_column_of(named(tmp_path / "later"), "found") == boxes
 
 
 @pytest.mark.usefixtures("shards_here")
@@ -218,7 +230,8 @@ def test_settings_of_strangers_are_only_text(report, tmp_path):
     report("x.jsonl -o page")
     (run,) = pages.runs(tmp_path / "page")
     assert run["floor"] == 0
-    assert [name for name, *_ in run["places"]] == ["b"]
+    (zone,) = run["places"]
+    assert zone[0] == "b"
 
 
 def test_zones_and_lines_of_a_run_are_on_its_page(report, predict, tmp_path):
@@ -228,8 +241,11 @@ def test_zones_and_lines_of_a_run_are_on_its_page(report, predict, tmp_path):
     report("r.jsonl -o later")
     for place in ("page", "later"):
         (run,) = pages.runs(tmp_path / place)
-        zones = [(name, points) for name, *_, points in run["places"]]
-        assert zones == [("left", [0, 0, 0.5, 0, 0.5, 1, 0, 1]), ("gate", [0.5, 0, 0.5, 1])]
+        zone, line = run["places"]
+        assert zone[0] == "left"
+        assert zone[-1] == [0, 0, 0.5, 0, 0.5, 1, 0, 1]
+        assert line[0] == "gate"
+        assert line[-1] == [0.5, 0, 0.5, 1]
         (entry,) = pages.entries(tmp_path / place)
         assert ["left"] in entry["zones"]
 
@@ -300,11 +316,11 @@ def test_classes_can_be_hidden(tmp_path, report):
             detection["text"] = "secret"
     path.write_text(text_of(records))
     report("boxes.jsonl -o plain")
-    plain = {entry["source"]: entry for entry in named(tmp_path / "plain")}
+    plain = record_by_source(named(tmp_path / "plain"))
     assert plain["pics/a.png"]["texts"] == ["secret"]
     for method in ("fill", "blur"):
         report(f"boxes.jsonl -o {method} --blur red --blur-with {method}")
-        entries = {entry["source"]: entry for entry in named(tmp_path / method)}
+        entries = record_by_source(named(tmp_path / method))
         assert entries["pics/b.png"]["picture"] == plain["pics/b.png"]["picture"]
         assert entries["pics/a.png"]["picture"] != plain["pics/a.png"]["picture"]
         assert entries["pics/a.png"]["found"] == plain["pics/a.png"]["found"]
@@ -314,9 +330,7 @@ def test_classes_can_be_hidden(tmp_path, report):
             left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
             assert np.ptp(shown_image[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
     report("boxes.jsonl -o wide --blur red --blur-margin 2")
-    (wide,) = [
-        entry["picture"] for entry in named(tmp_path / "wide") if entry["source"] == "pics/a.png"
-    ]
+    wide = record_by_source(named(tmp_path / "wide"))["pics/a.png"]["picture"]
     assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}
 
 
@@ -355,7 +369,7 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
     text = text_of(records)
     (tmp_path / "boxes.jsonl").write_text(text)
     report("boxes.jsonl -o hidden --blur red")
-    texts = [entry.get("texts", [""]) for entry in named(tmp_path / "hidden")]
+    texts = optional_column_of(named(tmp_path / "hidden"), "texts", [""])
     assert texts == [["secret"], [""], [""]]
 
 
@@ -364,12 +378,12 @@ def test_the_class_of_id_0_is_hidden_by_its_id(tmp_path, report):
     for folder, blurred in (("by_id", "0"), ("by_name", "red")):
         report(f"boxes.jsonl -o {folder} --blur {blurred} --blur-with fill")
     report("boxes.jsonl -o plain")
-    by_id, by_name, plain = (
-        {entry["source"]: entry.get("picture") for entry in named(tmp_path / folder)}
-        for folder in ("by_id", "by_name", "plain")
-    )
-    assert by_id == by_name
-    assert by_id["pics/a.png"] != plain["pics/a.png"]
+    by_id = named(tmp_path / "by_id")
+    by_name = named(tmp_path / "by_name")
+    assert optional_column_of(by_id, "picture") == optional_column_of(by_name, "picture")
+    hidden = record_by_source(by_id)["pics/a.png"]
+    plain = record_by_source(named(tmp_path / "plain"))["pics/a.png"]
+    assert hidden["picture"] != plain["picture"]
 
 
 # Classes that are no classes
@@ -491,7 +505,7 @@ def test_an_image_that_was_exchanged_is_left_out(report, tmp_path, options):
     exchange(tmp_path / "pics/a.png")
     says = "1 image not found, or changed since"
     report(f"boxes.jsonl -o later {options}", says=says)
-    entries = {entry["source"]: entry for entry in pages.entries(tmp_path / "later")}
+    entries = record_by_source(pages.entries(tmp_path / "later"))
     assert "picture" in entries["pics/b.png"]
     assert "picture" not in entries["pics/a.png"]
     assert len(entries["pics/a.png"]["found"]) == 1
@@ -515,7 +529,8 @@ def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
         video.write(image(("red", 5, 5)))
     video.release()
     report("boxes.jsonl -o later --blur red", says="4 images not found, or changed since")
-    assert all("picture" not in entry for entry in named(tmp_path / "later") if "frame" in entry)
+    for entry in records_with(named(tmp_path / "later"), "frame"):
+        assert "picture" not in entry
 
 
 @pytest.mark.usefixtures("finished_run")
@@ -537,8 +552,10 @@ def test_rows_of_images_that_are_gone_can_be_left_out(report, tmp_path):
 def test_rows_that_never_had_a_file_stay(report, tmp_path):
     (tmp_path / "pics.tar").touch()
     sources = ["-", "https://example.org/a.jpg", "s3://bucket/a.jpg", "camera:0", "pics.tar/a.jpg"]
-    records = "".join(with_boxes(source=source) + "\n" for source in sources)
-    (tmp_path / "boxes.jsonl").write_text(records)
+    text = ""
+    for source in sources:
+        text += with_boxes(source=source) + "\n"
+    (tmp_path / "boxes.jsonl").write_text(text)
     report("boxes.jsonl -o later --existing")
     assert column_of(pages.entries(tmp_path / "later"), "source") == sources
 
@@ -562,7 +579,7 @@ def test_a_sample_has_rows_of_each_kind(report, tmp_path):
     says = "wrote a page of 3 records: later/index.html\n  a sample of 7 records, by score"
     report("boxes.jsonl -o later --sample 3", says=says)
     entries = pages.entries(tmp_path / "later")
-    assert [entry["source"] for entry in entries if "error" in entry] == ["pics/torn.png"]
+    assert column_of(records_with(entries, "error"), "source") == ["pics/torn.png"]
     assert "pics/b.png" in set(column_of(entries, "source"))
     (run,) = pages.runs(tmp_path / "later")
     assert dict(run["facts"])["sample"] == "3,seed=0"
@@ -579,7 +596,10 @@ def test_a_sample_is_the_same_until_the_seed_changes(report, tmp_path):
 @pytest.mark.usefixtures("finished_run")
 def test_marks_of_rows_that_are_not_shown_fit_all_the_same(report, tmp_path):
     (tmp_path / "pics/b.png").unlink()
-    marks = [{"mark": "drop", "source": name} for name in ("pics/a.png", "pics/b.png")]
+    marks = [
+        {"mark": "drop", "source": "pics/a.png"},
+        {"mark": "drop", "source": "pics/b.png"},
+    ]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
     report("boxes.jsonl -o later --existing --sample 2 --apply marks.json", says="of 2 records")
     sources = set(column_of(pages.entries(tmp_path / "later"), "source"))

@@ -9,7 +9,7 @@ import pages
 import pytest
 from colour_model import image
 from folders import names_in
-from json_lines import column_of, lines
+from json_lines import column_of, lines, record_by_source
 
 from detcli.sink.image import GREY
 
@@ -53,15 +53,14 @@ REPORT = "report boxes.jsonl -o page"
 
 def shown(tmp_path):
     """The classes on each image of the page."""
-    boxes = {
-        source: boxes_of_image
-        for source, (_, boxes_of_image, _) in pages.shown(tmp_path / "page").items()
-    }
-    return {source: [box[0] for box in boxes_of_image] for source, boxes_of_image in boxes.items()}
+    classes = {}
+    for source, (_, boxes, _) in pages.shown(tmp_path / "page").items():
+        classes[source] = [box[0] for box in boxes]
+    return classes
 
 
 def test_what_is_dropped_is_not_on_the_page(apply, records, tmp_path):
-    _, second = records
+    first, second = records
     names = column_of(second["detections"], "class_name")
     assert len(names) == 2
     completed = apply(REPORT, [mark(second, 1), mark(second, 0, "keep")])
@@ -69,7 +68,7 @@ def test_what_is_dropped_is_not_on_the_page(apply, records, tmp_path):
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names[:1]}
     apply(REPORT, [mark(second)])
     assert shown(tmp_path) == {"pics/a.png": ["red"]}
-    apply(REPORT, [mark(record, say="keep") for record in records])
+    apply(REPORT, [mark(first, say="keep"), mark(second, say="keep")])
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names}
     apply(REPORT, [])
     assert len(shown(tmp_path)) == 2
@@ -87,10 +86,9 @@ def test_a_box_is_known_by_class_and_place_wherever_it_is_in_its_record(apply, r
 
 
 def test_of_two_boxes_alike_the_marked_one_goes(apply, records, tmp_path):
-    (first_record, *_) = records
-    (box,) = first_record["detections"]
-    twins = [{**box, "text": text} for text in ("first", "second")]
-    record = first_record | {"detections": twins}
+    (box,) = records[0]["detections"]
+    twins = [box | {"text": "first"}, box | {"text": "second"}]
+    record = records[0] | {"detections": twins}
     (tmp_path / "boxes.jsonl").write_text(json.dumps(record))
     apply(REPORT, [mark(record, 1)])
     (entry,) = pages.entries(tmp_path / "page")
@@ -182,9 +180,7 @@ def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, records, tmp_path
     says = "1 detection dropped by marks, and blurred on the page all the same"
     completed = apply(blurred, [mark(second, red)], says=says)
     assert shown(tmp_path)["pics/b.png"] == ["blue"]
-    (entry,) = [
-        entry for entry in pages.entries(tmp_path / "page") if entry["source"] == "pics/b.png"
-    ]
+    entry = record_by_source(pages.entries(tmp_path / "page"))["pics/b.png"]
     pixels = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).astype(int)
     assert np.abs(pixels[10:14, 10:14] - GREY).max() < 10  # the red cell
     assert np.abs(pixels[26:30, 26:30] - GREY).max() > 100  # the blue one

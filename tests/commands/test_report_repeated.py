@@ -25,9 +25,8 @@ def camera(name, count, *detections):
     return [record(f"{name}/{number:02}.jpg", *detections) for number in range(count)]
 
 
-CARD = [
-    *camera("site1", 11, animal()),
-    *camera("site2", 12, animal(), car()),
+CARD = camera("site1", 11, animal()) + camera("site2", 12, animal(), car())
+CARD += [
     record("site1/deer.jpg", animal(0.9, shift=150.0)),
     record("site3/empty.jpg"),
     error("site3/torn.jpg"),
@@ -96,10 +95,12 @@ def test_a_page_without_repeats_says_so(run, tmp_path):
 
 
 def test_the_tile_of_a_group_shows_its_image(run, make_image, tmp_path):
-    for number in range(10):
-        make_image(f"pics/{number}.png", ("red", 2, 3))
     stone = box(0.5) | {"x1": 8, "y1": 16, "x2": 40, "y2": 48}  # around the red square
-    records = [record(f"pics/{number}.png", stone, width=64, height=64) for number in range(10)]
+    records = []
+    for number in range(10):
+        name = f"pics/{number}.png"
+        make_image(name, ("red", 2, 3))
+        records.append(record(name, stone, width=64, height=64))
     run("report card.jsonl --repeated -o page", records)
     (entry,) = pages.entries(tmp_path / "page")
     plain = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg"))
@@ -190,7 +191,10 @@ def test_marked_boxes_are_left_out_by_count_sort_and_megadetector(run, tmp_path)
     assert len((tmp_path / "lists/animal.txt").read_text().splitlines()) == 13
     run("merge marked.jsonl --format megadetector -o md.json", code=3)
     entries = json.loads((tmp_path / "md.json").read_text())["images"]
-    assert sum(len(entry["detections"] or ()) for entry in entries) == 25
+    detection_count = 0
+    for entry in entries:
+        detection_count += len(entry["detections"] or [])
+    assert detection_count == 25
 
 
 @pytest.mark.parametrize("suffix", ["csv", optional.PARQUET])
@@ -263,20 +267,28 @@ def test_a_page_says_how_counts_follow_its_marks(run, tmp_path):
     run("report card.jsonl --apply marks.json -o page", says=says)
 
 
+def red_group(fields):
+    """The group of the red square of a record, an image of 64x64 pixels."""
+    fractions = []
+    for detection in fields["detections"]:
+        if detection["class_name"] == "red":
+            for side in ("x1", "y1", "x2", "y2"):
+                fractions.append(detection[side] / 64)
+    return {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
+
+
 def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
     for number in range(3):
         make_image(f"pics/{number}.png", ("red", 2, 3), ("blue", 0, 0))
-    (first_record, *_) = predict("pics --conf 0.5").records
-    (red,) = [box for box in first_record["detections"] if box["class_name"] == "red"]
-    fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
-    stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
-    write_marks(tmp_path, {"mark": "drop", **stone})
+    first_record = predict("pics --conf 0.5").records[0]
+    write_marks(tmp_path, {"mark": "drop", **red_group(first_record)})
     records = predict("pics --conf 0.5 --apply marks.json").records
     for fields in records:
         numbers = {box["class_name"]: box.get("repeated") for box in fields["detections"]}
         assert numbers == {"red": 7, "blue": None}
     predict("pics --conf 0.5 --apply marks.json --save-txt labels -q --fail-if red>0")
-    assert all(len(path.read_text().splitlines()) == 1 for path in tmp_path.glob("labels/**/*.txt"))
+    for path in tmp_path.glob("labels/**/*.txt"):
+        assert len(path.read_text().splitlines()) == 1
     table = predict("pics --conf 0.5 --apply marks.json --format csv").stdout
     assert table.splitlines()[0].endswith(",repeated")
 
@@ -284,10 +296,7 @@ def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
 def test_the_window_draws_no_repeats_that_are_dropped(predict, make_image, monkeypatch, tmp_path):
     make_image("pics/0.png", ("red", 2, 3), ("blue", 0, 0))
     (only_record,) = predict("pics --conf 0.5").records
-    (red,) = [box for box in only_record["detections"] if box["class_name"] == "red"]
-    fractions = [red[edge] / 64 for edge in ("x1", "y1", "x2", "y2")]
-    stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
-    write_marks(tmp_path, {"mark": "drop", **stone})
+    write_marks(tmp_path, {"mark": "drop", **red_group(only_record)})
     window = Mock()
     monkeypatch.setattr("detcli.sink.window.WindowSink", lambda _style: window)
     predict("pics --conf 0.5 --apply marks.json --show")

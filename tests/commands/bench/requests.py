@@ -16,8 +16,7 @@ def shorten(monkeypatch):
 
 def bench_config(model="a.onnx", **options):
     """A Config of options as they are typed."""
-    options = {"model": str(model)} | options
-    return config_from(
-        Config,
-        {name: options_of(Config)[name].parse_value(value) for name, value in options.items()},
-    )
+    values = {}
+    for name, value in ({"model": str(model)} | options).items():
+        values[name] = options_of(Config)[name].parse_value(value)
+    return config_from(Config, values)

@@ -28,8 +28,13 @@ def test_a_cold_start(make_model):
 
 
 def test_the_first_process_is_not_counted(monkeypatch):
-    runs = iter(ColdStart(1, first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
-    monkeypatch.setattr(module, "run_process", lambda _: next(runs))
+    seconds_of_runs = [9.0, 1.0, 3.0, 2.0]
+
+    def run_process(_):
+        first_record_s = seconds_of_runs.pop(0)
+        return ColdStart(1, first_record_s, first_record_s + 1, 100 * int(first_record_s))
+
+    monkeypatch.setattr(module, "run_process", run_process)
     cold_start = measure_cold_start(bench_config(), 3)
     assert cold_start.processes == 3
     assert cold_start.first_record_s == 2.0
@@ -74,7 +79,8 @@ def test_predict_runs_the_same_model_in_the_same_way():
     parsed_options = parsed("street.jpg", workers=3, gpu_mem_limit="1GiB", **options)
     options |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
     options |= {"nms": "0.45", "imgsz": "320"}
-    assert {name: parsed_options[name] for name in options} == options
+    for name, value in options.items():
+        assert parsed_options[name] == value
     parsed_options = parsed("a.jpg", half=True, cuda_graph=True)
     assert parsed_options["half"] is parsed_options["cuda_graph"] is True
 

@@ -202,8 +202,9 @@ def test_what_disturbs(measured, counts, wall, warnings):
 
 
 def test_a_gpu_that_is_slowed_down(measured):
-    states = [GpuState("H200", "580", 1, why) for why in ((), ("its power limit",)) * 2]
-    noise = measured((0, 0, 0), gpu=states)
+    steady = GpuState("H200", "580", 1, ())
+    slowed = GpuState("H200", "580", 1, ("its power limit",))
+    noise = measured((0, 0, 0), gpu=[steady, slowed, steady, slowed])
     assert noise.gpu_slowed_by == ("its power limit",)
     assert noise.warnings == ("the GPU was slowed down by its power limit",)
 

@@ -100,7 +100,10 @@ def test_a_run():
         "baseline: the times deviate by 30% of their mean",
     ):
         assert sentence in text
-    lines = {line.split("  ")[0]: line.split()[1:] for line in reversed(text.splitlines())}
+    lines = {}
+    for line in reversed(text.splitlines()):
+        title = line.split("  ")[0]
+        lines[title] = line.split()[1:]
     assert lines["upload"] == ["2.500", "3.000", "2.600", "0.100", "25.0%"]
     assert lines["stage"] == ["p50", "ms", "p90", "ms", "mean", "ms", "deviation", "ms", "share"]
     assert "download" not in lines

@@ -19,9 +19,15 @@ def load(count, *names):
 
 
 def test_sources_repeat(make_image):
-    names = [make_image(f"{n}.png", size=(8 * n, 8)) for n in (1, 2, 3)]
-    assert [image.size[0] // 8 for image in load(7, *names)] == [1, 2, 3, 1, 2, 3, 1]
-    assert [image.size for image in load(3)] == [(640, 960)] * 3  # the built-in image
+    first = make_image("1.png", size=(8, 8))
+    second = make_image("2.png", size=(16, 8))
+    third = make_image("3.png", size=(24, 8))
+    heights = [image.size[0] for image in load(7, first, second, third)]
+    assert heights == [8, 16, 24, 8, 16, 24, 8]
+    without_names = load(3)
+    assert len(without_names) == 3
+    for built_in_image in without_names:
+        assert built_in_image.size == (640, 960)
 
 
 def test_a_video_starts_over(tmp_path):

@@ -38,7 +38,7 @@ def test_its_own_cost_grows_with_the_calls():
 def warmed(monkeypatch):
     """The end of a warm-up of runs that take these seconds, on a clock of their own."""
 
-    def run(*waits, **limits):
+    def run(waits, **limits):
         clock_s = 0.0
 
         def wait():
@@ -56,7 +56,7 @@ def warmed(monkeypatch):
 
 
 def test_it_ends_when_two_blocks_take_equally_long(warmed):
-    summary = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
+    summary = warmed([2.0, 1.5, 1, 0.8, 0.6, 0.5] + [0.4] * 100)
     assert summary.stable is True
     assert summary.first_s == 2.0
     # The first block without anything above 0.4 begins with run 7; two of them are needed, of whose
@@ -66,7 +66,7 @@ def test_it_ends_when_two_blocks_take_equally_long(warmed):
 
 
 def test_it_gives_up_after_the_time_that_it_is_given(warmed):
-    summary = warmed(*[1.0, 2.0] * 9, max_warm_up_s=8.0)
+    summary = warmed([1.0, 2.0] * 9, max_warm_up_s=8.0)
     assert summary.stable is False
     assert summary.seconds == pytest.approx(9.0)
 
@@ -85,7 +85,7 @@ def test_it_gives_up_after_the_time_that_it_is_given(warmed):
     ],
 )
 def test_it_lasts_a_second_and_at_most_twenty(warmed, waits, runs, stable):
-    summary = warmed(*waits)
+    summary = warmed(waits)
     assert summary.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
     assert summary.stable is stable
 

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from convolution_model import CONVOLUTIONS, same_bytes, session_output
+from graph_edits import constant_of
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
@@ -19,6 +20,9 @@ from detcli.core.errors import ModelError
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, is_half, is_quantised
 from detcli.model.recognise import read_graph
+
+CONVOLUTION_NODES = [f"node {name}" for name in CONVOLUTIONS]
+"""The names of the nodes."""
 
 FAR = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -51,6 +55,11 @@ def in_float16(model, values):
         return ReferenceEvaluator(model).run(None, {"given": values})
 
 
+def convolution_nodes(model):
+    """The names of the convolutions of a model."""
+    return [node.name for node in model.graph.node if node.op_type == "Conv"]
+
+
 @pytest.mark.parametrize(
     ("tail", "keep", "size"),
     [
@@ -74,10 +83,12 @@ def test_any_tail(tail, keep, size, random):
     np.testing.assert_allclose(rows[scores], expected[scores], atol=0.005, rtol=0.002)
     assert is_half(half)
     assert not is_half(model)
-    layers = [node.name for node in half.graph.node if node.op_type == "Conv"]
-    assert layers == [f"node {name}" for name in CONVOLUTIONS]
-    weights = [t for t in half.graph.initializer if t.name.endswith("_kernel")]
-    assert {tensor.data_type for tensor in weights} == {TensorProto.FLOAT16}
+    assert convolution_nodes(half) == CONVOLUTION_NODES
+    types_of_weights = set()
+    for tensor in half.graph.initializer:
+        if tensor.name.endswith("_kernel"):
+            types_of_weights.add(tensor.data_type)
+    assert types_of_weights == {TensorProto.FLOAT16}
     contract = read_graph(infer_shapes(half), "m").contract
     assert contract.input_dtype == np.dtype(dtype).name
     assert contract.box_format is read_graph(infer_shapes(model), "m").contract.box_format
@@ -102,23 +113,28 @@ def test_exact_nodes_are_computed_in_float32_from_end_to_end(overflowing, keep):
         np.testing.assert_allclose(rows, 2 * values, rtol=0.001, strict=True)  # type: ignore[arg-type]
         index = GraphIndex(infer_shapes(half).graph)
         types, makers = index.types, index.producers
-        exact_names = [name for name in EXACT if makers[name].op_type != "Cast"]
-        assert {types[name] for name in exact_names} == {TensorProto.FLOAT}
+        exact_types = set()
+        for name in EXACT:
+            if makers[name].op_type != "Cast":
+                exact_types.add(types[name])
+        assert exact_types == {TensorProto.FLOAT}
         assert types["near"] == TensorProto.FLOAT16
         if exact == EXACT:
-            casts = [node for node in half.graph.node if node.op_type == "Cast"]
-            assert len(casts) == 2 + 2 * keep
+            operators = [node.op_type for node in half.graph.node]
+            assert operators.count("Cast") == 2 + 2 * keep
     assert makers["result"].op_type == ("Add" if keep else "Cast")
 
 
 def test_a_tensor_that_several_exact_nodes_read_is_cast_once(overflowing):
     half = to_half(overflowing, {"larger", "smaller", "twice"})
-    makers = Counter(name for node in half.graph.node for name in node.output)
+    makers: Counter[str] = Counter()
+    for node in half.graph.node:
+        makers.update(node.output)
     assert set(makers.values()) == {1}
     onnx.checker.check_model(half, full_check=True)
 
 
-RANGES = dict.fromkeys(("images", *CONVOLUTIONS), (0.0, 1.0))
+RANGES = dict.fromkeys(["images"] + list(CONVOLUTIONS), (0.0, 1.0))
 
 
 @pytest.fixture
@@ -132,7 +148,10 @@ def convolutions(model):
     by_tensor = {}
     for node in model.graph.node:
         if node.op_type == "Conv":
-            readers = [n.op_type for n in model.graph.node if node.output[0] in n.input]
+            readers = []
+            for other_node in model.graph.node:
+                if node.output[0] in other_node.input:
+                    readers.append(other_node.op_type)
             weights = index.producers.get(node.input[1])
             by_tensor[node.output[0].removesuffix("_QuantizeLinear_Input")] = (
                 node.input[0].endswith("DequantizeLinear_Output")
@@ -156,7 +175,7 @@ def test_the_chosen_convolutions_are_quantised(convolution_network, exact, rando
 
 
 def test_each_channel_has_a_scale_of_its_own(convolution_network):
-    kernel = next(t for t in convolution_network.graph.initializer if t.name == "layer2_kernel")
+    kernel = constant_of(convolution_network.graph, "layer2_kernel")
     values = np.diag([1.0, 0.01, 100.0]).reshape(3, 3, 1, 1).astype(np.float32)
     kernel.CopyFrom(onnx.numpy_helper.from_array(values, "layer2_kernel"))
     quantised = to_int8(convolution_network, RANGES)
@@ -191,8 +210,7 @@ def test_it_is_recognised_and_keeps_its_names(convolution_network):
     quantised = to_int8(convolution_network, RANGES)
     assert convolution_network.SerializeToString(deterministic=True) == before
     assert is_quantised(quantised.graph)
-    layers = [node.name for node in quantised.graph.node if node.op_type == "Conv"]
-    assert layers == [f"node {name}" for name in CONVOLUTIONS]
+    assert convolution_nodes(quantised) == CONVOLUTION_NODES
     contract = read_graph(infer_shapes(convolution_network), "m").contract
     assert read_graph(infer_shapes(quantised), "m").contract == contract
 

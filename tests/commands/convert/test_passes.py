@@ -10,6 +10,7 @@ import onnxruntime as ort
 import optional
 import pytest
 from convolution_model import same_bytes, session_output
+from graph_edits import insert_nodes, position_of_producer
 from onnx import helper
 
 from detcli.commands.convert.passes import (
@@ -139,7 +140,7 @@ def test_sizes_that_are_refused():
 
 def last_node(model):
     [output] = model.graph.output
-    return next(node for node in model.graph.node if output.name in node.output)
+    return model.graph.node[position_of_producer(model.graph, output.name)]
 
 
 def transposed(dims, opset=17):
@@ -213,7 +214,8 @@ def test_a_guard_of_one_input_is_seen_through_too():
     """As others write it; it serves where no simplifier runs."""
     model = colour_model.build("transposed")
     plain = read_graph(infer_shapes(model), "m").contract
-    next(node for node in model.graph.node if "rows" in node.output).output[0] = "moved"
+    position = position_of_producer(model.graph, "rows")
+    model.graph.node[position].output[0] = "moved"
     model.graph.node.append(helper.make_node("Concat", ["moved"], ["rows"], axis=-1))
     assert read_graph(infer_shapes(model), "m").contract == plain
     assert same_bytes(guard_transposes(model), model)
@@ -267,8 +269,8 @@ def test_convolutions_from_both_ends(distribution):
     ):
         assert first_convolutions(distribution, image, depth) == expected
     # Where boxes and scores are one tensor, both count.
-    nodes = {node.output[0]: node for node in distribution.node}
-    nodes["scores"].input[0] = "deep"
+    position = position_of_producer(distribution, "scores")
+    distribution.node[position].input[0] = "deep"
     assert score_convolutions(distribution, ["head"], 1) == {"deep"}
     model = infer_shapes(convolution_model.build())
     names = convolution_model.CONVOLUTIONS
@@ -286,9 +288,9 @@ def test_the_decode_ends_at_the_network(tail):
 def test_a_shape_is_no_part_of_the_decode():
     """The grid of a dynamic export is as large as a feature map, which is not thereby decode."""
     graph = infer_shapes(colour_model.build()).graph
-    at = next(i for i, node in enumerate(graph.node) if "low" in node.output)
-    graph.node.insert(at, helper.make_node("Shape", ["cells"], ["size"]))
-    graph.node.insert(at + 1, helper.make_node("Expand", ["half", "size"], ["wide"]))
+    shape = helper.make_node("Shape", ["cells"], ["size"])
+    expand = helper.make_node("Expand", ["half", "size"], ["wide"])
+    insert_nodes(graph, position_of_producer(graph, "low"), [shape, expand])
     GraphIndex(graph).producers["boxes"].input[1] = "wide"
     nodes = decode_nodes(graph, ["head"])
     assert nodes.isdisjoint({"size", "cells"})

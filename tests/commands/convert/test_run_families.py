@@ -11,6 +11,7 @@ from cell_graphs import EXPORTS
 from conversions import SQUARES
 from conversions import converted as convert
 from graph_builder import Graph
+from graph_edits import add_constants, insert_nodes, names_of, position_of_producer
 from query_graphs import exponential
 
 from detcli.config.config import Settings
@@ -23,9 +24,9 @@ from detcli.run.detector import Detector
 
 @pytest.fixture
 def write_small_query_model(tmp_path):
-    def write(*tail, **options):
+    def write(tail="pair", **options):
         path = tmp_path / "model.onnx"
-        path.write_bytes(query_model.named(*tail, **options).SerializeToString())
+        path.write_bytes(query_model.named(tail, **options).SerializeToString())
         return path
 
     return write
@@ -56,10 +57,10 @@ def types_of(path):
     return types
 
 
-def same(first, second, within=0.01):
-    return all(
-        np.allclose(left, right, atol=within) for left, right in zip(first, second, strict=True)
-    )
+def assert_same(first, second, within=0.01):
+    """Boxes, scores and classes are the same, within a tolerance."""
+    for left, right in zip(first, second, strict=True):
+        assert np.allclose(left, right, atol=within)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def same(first, second, within=0.01):
 def test_an_appended_selection_gives_the_same_detections(write_small_query_model, tail, no_object):
     path = write_small_query_model(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
-    assert same(detected(path), detected(output))
+    assert_same(detected(path), detected(output))
     old = ModelFile.read(path).detector()
     new = ModelFile.read(output).detector()
     assert new.layout is Layout.END_TO_END
@@ -83,7 +84,7 @@ def test_an_appended_selection_gives_the_same_detections(write_small_query_model
 def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_small_query_model):
     output = converted(write_small_query_model("deploy"), end_to_end=True)
     session = onnxruntime.InferenceSession(output)
-    assert [value.name for value in session.get_inputs()] == ["images"]
+    assert names_of(session.get_inputs()) == ["images"]
     pixels = np.float32(SQUARES[..., ::-1].transpose(2, 0, 1)[np.newaxis]) / 255
     [rows] = session.run(None, {"images": pixels})
     assert np.allclose(sorted(rows[0, :2, :4].tolist()), [[8, 16, 16, 24], [40, 40, 48, 48]])
@@ -95,18 +96,18 @@ def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_small
 def test_a_selection_is_cut_off(write_small_query_model, tail):
     output = converted(write_small_query_model(tail, keep=20), cut=True)
     model = onnx.load(output)
-    assert [value.name for value in model.graph.input] == ["images"]
+    assert names_of(model.graph.input) == ["images"]
     assert len(model.graph.output) == 2
     # The one that is left chooses queries.
     assert [node.op_type for node in model.graph.node].count("TopK") == 1
-    assert same(detected(write_small_query_model(tail)), detected(output))
+    assert_same(detected(write_small_query_model(tail)), detected(output))
 
 
 @pytest.mark.parametrize(("tail", "keep_io"), [("pair", True), ("deploy", False), ("rows", False)])
 def test_attention_that_overflows_float16_stays_in_float32(write_small_query_model, tail, keep_io):
     path = write_small_query_model(tail, attention=3e5)
     output = converted(path, half=True, keep_io=keep_io)
-    assert same(detected(path), detected(output), within=0.05)
+    assert_same(detected(path), detected(output), within=0.05)
     types = types_of(output)
     assert types["MatMul", "products"] == onnx.TensorProto.FLOAT
     assert types["Softmax", "products"] == onnx.TensorProto.FLOAT
@@ -121,35 +122,33 @@ def test_boxes_joined_of_centre_and_size_are_converted(write_small_query_model, 
     assert ModelFile.read(path).detector().family == "RF-DETR"
     preprocess = "stretch,scale=0.00392156862745098,mean=0:0:0,std=1:1:1"
     output = converted(path, preprocess, **{option: True}, tolerance={"score": 0.25, "corner": 1})
-    assert same(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
+    assert_same(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
 
 
 def test_a_norm_that_squares_large_values_stays_in_float32(write_small_query_model):
     """Within LayerNormalization, no tensor shows that the square of 300 overflows."""
     path = write_small_query_model()
     model = onnx.load(path)
-    [maker] = [node for node in model.graph.node if "queries" in node.output]
-    position = list(model.graph.node).index(maker)
-    maker.output[0] = "before"
-    for name, value in (("hundreds", [300.0]), ("scale", [1.0] * 3)):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(np.array(value, np.float32), name)
-        )
-    added = [
-        onnx.helper.make_node("Mul", ["before", "hundreds"], ["large"]),
-        onnx.helper.make_node("LayerNormalization", ["large", "scale"], ["queries"], axis=-1),
-    ]
-    for node in reversed(added):
-        model.graph.node.insert(position + 1, node)
+    position = position_of_producer(model.graph, "queries")
+    model.graph.node[position].output[0] = "before"
+    add_constants(model.graph, {"hundreds": np.float32([300]), "scale": np.float32([1, 1, 1])})
+    multiply = onnx.helper.make_node("Mul", ["before", "hundreds"], ["large"])
+    normalise = onnx.helper.make_node(
+        "LayerNormalization", ["large", "scale"], ["queries"], axis=-1
+    )
+    insert_nodes(model.graph, position + 1, [multiply, normalise])
     path.write_bytes(model.SerializeToString())
     output = converted(path, half=True)
-    types = {dtype for (operator, _), dtype in types_of(output).items() if "Norm" in operator}
+    types = set()
+    for (operator, _), dtype in types_of(output).items():
+        if "Norm" in operator:
+            types.add(dtype)
     assert types == {onnx.TensorProto.FLOAT}
 
 
 @pytest.mark.parametrize("batch", [2, "dynamic"])
 def test_a_batch_of_queries(write_small_query_model, batch):
-    assert same(
+    assert_same(
         detected(write_small_query_model()),
         detected(converted(write_small_query_model(), batch=batch)),
     )
@@ -174,7 +173,8 @@ def test_raw_scales_of_any_size_and_layout_compute_in_float16(name, tmp_path):
     loose = {"score": 1, "corner": 1e4, "boxes": 1}
     report = convert(path, tmp_path / "half.onnx", half=True, tolerance=loose)
     assert report.written
-    assert [step.changed for step in report.steps] == [True]
+    (step,) = report.steps
+    assert step.changed is True
     assert is_half(ModelFile.read(tmp_path / "half.onnx").model)
 
 

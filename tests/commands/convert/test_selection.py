@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from convolution_model import same_bytes
+from graph_edits import rename_tensor
 from onnx import TensorProto
 
 from detcli.backend.postprocess import SelectionOptions, select
@@ -176,7 +177,7 @@ def test_the_file_is_recognised_and_cut_again(tail, size, dtype):
     assert contract.anchors_first is False
     [output] = ended.graph.output
     assert output.type.tensor_type.elem_type == TensorProto.FLOAT
-    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim][2] == 6
+    assert output.type.tensor_type.shape.dim[2].dim_value == 6
     assert same_bytes(append_selection(ended, contract, 16), ended)
 
 
@@ -202,8 +203,6 @@ def test_what_cannot_be_appended_to_is_refused():
     with pytest.raises(ModelError, match="opset 12"):
         append_selection(model, contract, 300)
     model.opset_import[0].version = 13
-    for node in model.graph.node:
-        node.output[:] = ["detections" if name == "low" else name for name in node.output]
-        node.input[:] = ["detections" if name == "low" else name for name in node.input]
+    rename_tensor(model.graph.node, "low", "detections")
     with pytest.raises(ModelError, match="the name detections"):
         append_selection(model, contract, 300)

@@ -66,7 +66,9 @@ def test_any_conversion_is_valid_and_twice_is_once(tail, options):
     contract_of(steps.model)
     repeated = converted(steps.model, **options)
     assert same_bytes(repeated.model, steps.model)
-    assert [step.changed for step in repeated.done] == [False] * len(steps.done)
+    assert len(repeated.done) == len(steps.done)
+    for step in repeated.done:
+        assert step.changed is False
 
 
 def test_what_a_step_reports():
@@ -150,10 +152,11 @@ def test_half_leaves_the_decode_in_float32():
 def test_half_keeps_float32_where_it_would_overflow(scale):
     """At 30000 this image does not overflow, but another might."""
     steps = converted(convolution_model.build(scale=scale), half=True)
-    kept_names = {
-        name for name, dtype in weights(steps.model).items() if dtype == TensorProto.FLOAT
-    }
-    assert kept_names == {"layer3_kernel", "layer4_kernel", "cells_kernel"}
+    float32_names = set()
+    for name, dtype in weights(steps.model).items():
+        if dtype == TensorProto.FLOAT:
+            float32_names.add(name)
+    assert float32_names == {"layer3_kernel", "layer4_kernel", "cells_kernel"}
     assert "cells, layer3, layer4" in steps.done[0].finding
 
 
@@ -197,15 +200,20 @@ def scaled_convolutions():
     return infer_shapes(convolution_model.build(scale=10))
 
 
+def uniform_batches(values):
+    """Batches of one image, which has this value everywhere."""
+    return [np.full((1, 3, 64, 64), value, np.float32) for value in values]
+
+
 def test_ranges_are_those_of_all_batches(scaled_convolutions):
-    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
+    batches = uniform_batches([0.25, 0.75, 0.5])
     ranges = observe(scaled_convolutions, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
     expected = [(0.25, 0.75), (0.25, 0.75), (2.5, 7.5), (0.25, 0.75)]
     np.testing.assert_allclose(list(ranges.values()), expected, rtol=1e-5)
 
 
 def test_a_share_of_the_images_may_go_beyond_a_range(scaled_convolutions):
-    batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
+    batches = uniform_batches(np.arange(11) / 10)
     ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlier_share=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
@@ -217,7 +225,7 @@ def test_a_share_of_the_images_may_go_beyond_a_range(scaled_convolutions):
 
 def test_infinite_values_are_in_no_way_averaged(scaled_convolutions):
     before = scaled_convolutions.SerializeToString(deterministic=True)
-    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (1, np.inf, np.inf)]
+    batches = uniform_batches([1, np.inf, np.inf])
     assert observe(scaled_convolutions, ["images"], batches, "m") == ({"images": (1, np.inf)}, 3)
     assert scaled_convolutions.SerializeToString(deterministic=True) == before
 

@@ -324,6 +324,12 @@ def test_duckdb_counts_the_same(count, tmp_path):
     assert rows[0] == expected.columns
     texts = []
     for row in expected.fetchall():
-        texts.append(["" if value is None else str(value) for value in row])
+        cells = []
+        for value in row:
+            if value is None:
+                cells.append("")
+            else:
+                cells.append(str(value))
+        texts.append(cells)
     assert len(texts) > 200
     assert sorted(rows[1:]) == sorted(texts)

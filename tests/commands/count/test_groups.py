@@ -19,10 +19,19 @@ BOXES = st.builds(
 )
 SOURCES = st.sampled_from(["a.jpg", "site/a.jpg", "/mnt/site/a.jpg"])
 RECORDS = st.one_of(
-    st.builds(lambda source, boxes: record(source, *boxes), SOURCES, st.lists(BOXES, max_size=3)),
+    st.builds(
+        lambda source, boxes: record(source) | {"detections": boxes},
+        SOURCES,
+        st.lists(BOXES, max_size=3),
+    ),
     st.builds(error, SOURCES),
 )
 KEYS = st.lists(st.sampled_from(["class", "folder", "zone"]), min_size=1, unique=True)
+
+
+def group_of(values, by):
+    """The values of the keys of a group, in their order."""
+    return tuple(values[key] for key in by)
 
 
 def plain_counts(records, by):
@@ -32,30 +41,27 @@ def plain_counts(records, by):
     failed = Counter()
     for number, fields in enumerate(records):
         folder = fields["source"].rpartition("/")[0] or "."
-        rows = []
+        boxes_of_image = Counter()
         for detection in fields.get("detections", []):
+            zones = [None]
+            if "zone" in by:
+                zones = detection.get("zones") or [None]
             if detection["score"] > 0.2:
-                for zone in detection.get("zones") or [None]:
-                    rows.append({"class": detection["class_name"], "zone": zone})
-                if "zone" not in by:
-                    rows = [row | {"zone": None} for row in rows]
-        seen = Counter()
-        if "zone" in by:
-            seen.update(tuple({**row, "folder": folder}[key] for key in by) for row in rows)
-        else:
-            for detection in fields.get("detections", []):
-                if detection["score"] > 0.2:
-                    row = {"class": detection["class_name"], "folder": folder}
-                    seen[tuple(row[key] for key in by)] += 1
-        empty = tuple({"class": None, "zone": None, "folder": folder}[key] for key in by)
+                for zone in zones:
+                    values = {"class": detection["class_name"], "zone": zone, "folder": folder}
+                    boxes_of_image[group_of(values, by)] += 1
+        empty = group_of({"class": None, "zone": None, "folder": folder}, by)
         if "error" in fields:
             failed[empty] += 1
             continue
-        for group in seen or {empty}:
+        for group in boxes_of_image or {empty}:
             images[group].add(number)
-        boxes.update(seen)
-    groups = images.keys() | failed.keys()
-    return {group: (len(images[group]), boxes[group], failed[group]) for group in groups}
+        boxes.update(boxes_of_image)
+
+    counts = {}
+    for group in images.keys() | failed.keys():
+        counts[group] = (len(images[group]), boxes[group], failed[group])
+    return counts
 
 
 @given(st.lists(RECORDS, max_size=6), KEYS)

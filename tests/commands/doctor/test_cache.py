@@ -6,6 +6,7 @@ from pathlib import Path
 
 import optional
 import pytest
+from folders import files_in
 
 from detcli.commands.doctor.cache import clear_cached, describe_cache
 from detcli.core.errors import OutputError
@@ -85,7 +86,8 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
         (1, 5),
     ]
     assert clear_cached() == 5 * len(OWN)
-    assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
+    remaining_names = {str(path.relative_to(cache)) for path in files_in(cache)}
+    assert remaining_names == set(OTHERS)
     cache_report = describe_cache(45)
     assert sizes(cache_report) == NOTHING
     assert cache_report.cleared_bytes == 45

@@ -12,7 +12,7 @@ import forked
 import optional
 import pytest
 import thinning
-from folders import names_in
+from folders import files_in, names_in
 from json_lines import column_of
 from report_schemas import validator
 from rich.console import Console
@@ -32,7 +32,8 @@ def report_of(completed, code=0):
     assert completed.returncode == code, completed.stderr
     report = json.loads(completed.stdout)
     validator("doctor").validate(report)
-    return report | {"devices": {device["name"]: device for device in report["devices"]}}
+    device_by_name = {device["name"]: device for device in report["devices"]}
+    return report | {"devices": device_by_name}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,8 @@ def test_other_values_in_the_place_of_tables_of_tune_are_left_out(
     path.write_text(f"[tuned]\n{keys} = {value}\nc.d.one.batch = 4")
     monkeypatch.setenv("DETCLI_CONFIG", str(path))
     options = column_of(report_of(invoke("doctor"))["defaults"], "option")
-    assert [option for option in options if option.startswith("tuned")] == ["tuned c one"]
+    tuned_options = [option for option in options if option.startswith("tuned")]
+    assert tuned_options == ["tuned c one"]
 
 
 @pytest.mark.usefixtures("doctor_asks_once")
@@ -211,13 +213,13 @@ def test_the_required_device_is_found_by_its_ordinal(invoke, monkeypatch):
 @pytest.mark.usefixtures("doctor_asks_once")
 def test_clearing_the_cache(invoke, cache, make_model, make_image):
     invoke("predict", make_image("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
-    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files_in(cache))
     assert size > 0
     (cache / "prepared/diploma.txt").write_text("three years")
     report = json.loads(invoke("doctor", "--clear-cache").stdout)
     assert report["cache"]["cleared_bytes"] == size
     assert set(column_of(report["cache"]["parts"], "files")) == {0}
-    assert [path.name for path in cache.rglob("*") if path.is_file()] == ["diploma.txt"]
+    assert files_in(cache) == [cache / "prepared/diploma.txt"]
 
 
 LONG = "pip install " + " ".join(f"'a-package-of-a-long-name-{number}>=1'" for number in range(9))

@@ -167,8 +167,8 @@ def test_a_driver_that_answers_and_one_that_crashes(tmp_path, monkeypatch):
     assert nvidia["gpus"] == [gpu, gpu]
     code = "int cuDriverGetVersion(int *version) { __builtin_trap(); }"
     compile_library(tmp_path / "libcuda.so.1", code)
-    for question in (("describe_nvidia",), ("trial", "cuda")):
-        assert ask(*question).error.startswith("crashed with SIG")
+    assert ask("describe_nvidia").error.startswith("crashed with SIG")
+    assert ask("trial", "cuda").error.startswith("crashed with SIG")
 
 
 def test_what_a_gpu_lacks_is_told_without_folders(monkeypatch):
@@ -181,7 +181,9 @@ def test_what_a_gpu_lacks_is_told_without_folders(monkeypatch):
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0.1", raising=False)
     monkeypatch.setattr(libraries, "unloadable_libraries", lambda _: (failure,))
     monkeypatch.setattr(libraries, "find_mixture", lambda: (MIXTURE.reason, MIXTURE.command))
-    driver, library = (DoctorProblem(**problem) for problem in examine.trial("cuda:1"))
+    driver_fields, library_fields = examine.trial("cuda:1")
+    driver = DoctorProblem(**driver_fields)
+    library = DoctorProblem(**library_fields)
     assert driver.reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
     assert library == DoctorProblem("faulty: libcudnn.so.9 (cuDNN: no y.so)", "pip install x")
     assert examine.trial("tensorrt") == [asdict(driver), asdict(MIXTURE)]
@@ -217,10 +219,19 @@ def test_an_intact_machine_has_no_problems(doctor_answers):
     doctor_answers["describe_nvidia"].value["gpus"] = [asdict(gpu)]
     report = examine.examine()
     assert report.problems == ()
-    assert [device.name for device in report.devices] == ["cpu", "cuda", "tensorrt", "openvino"]
-    assert [device.usable for device in report.devices] == [True, False, False, True]
-    assert [device.problems for device in report.devices[:2]] == [(), (NO_GPU,)]
-    assert [report.devices[n].provider for n in (0, 3)] == ["CPUExecutionProvider", None]
+    cpu, cuda, tensorrt, openvino = report.devices
+    assert cpu.name == "cpu"
+    assert cpu.usable is True
+    assert cpu.problems == ()
+    assert cpu.provider == "CPUExecutionProvider"
+    assert cuda.name == "cuda"
+    assert cuda.usable is False
+    assert cuda.problems == (NO_GPU,)
+    assert tensorrt.name == "tensorrt"
+    assert tensorrt.usable is False
+    assert openvino.name == "openvino"
+    assert openvino.usable is True
+    assert openvino.provider is None
     assert report.nvidia.gpus == (gpu,)
 
 
@@ -253,8 +264,10 @@ def test_what_does_not_load_stops_every_device(doctor_answers, monkeypatch, brok
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=broken.get(name)))
     report = examine.examine()
     builds = " ".join(owners("cv2"))  # two where one does not load, see the Makefile
-    assert [problem.reason for problem in report.problems] == [reason.format(cv2=builds)]
-    assert all(device.problems == report.problems for device in report.devices)
+    (problem,) = report.problems
+    assert problem.reason == reason.format(cv2=builds)
+    for device in report.devices:
+        assert device.problems == report.problems
 
 
 def test_a_python_that_does_not_start_is_not_blamed_on_numpy(doctor_answers):

@@ -82,18 +82,28 @@ NO_LIST = "the NVIDIA driver lists no GPU"
         (DAMAGED, HostFacts(hardware=True, wsl=True, **UBUNTU), NOT_LOADED, None),
         (unlisted(719), HostFacts(hardware=True, driver="580", sets_visible_devices=True),
          "CUDA error 719 from the driver", None),  # the variable is not blamed
-        *((unlisted(status), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
-           "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0") for status in (100, 304, 999)),
-        *((unlisted(status), *expected) for status in (0, 100) for expected in (
-            (HostFacts(hardware=True, driver="580", sets_visible_devices=True),
-             "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
-            (HostFacts(hardware=False), NO_GPU, None),
-            (HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
-            (HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
-             "sudo modprobe nvidia"),
-            (HostFacts(hardware=None, wsl=True), NO_LIST, None),
-            (BOX, NO_LIST, None),
-        )),
+        (unlisted(100), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
+         "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0"),
+        (unlisted(304), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
+         "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0"),
+        (unlisted(999), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
+         "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0"),
+        (unlisted(0), HostFacts(hardware=True, driver="580", sets_visible_devices=True),
+         "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+        (unlisted(0), HostFacts(hardware=False), NO_GPU, None),
+        (unlisted(0), HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
+        (unlisted(0), HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
+         "sudo modprobe nvidia"),
+        (unlisted(0), HostFacts(hardware=None, wsl=True), NO_LIST, None),
+        (unlisted(0), BOX, NO_LIST, None),
+        (unlisted(100), HostFacts(hardware=True, driver="580", sets_visible_devices=True),
+         "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+        (unlisted(100), HostFacts(hardware=False), NO_GPU, None),
+        (unlisted(100), HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
+        (unlisted(100), HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
+         "sudo modprobe nvidia"),
+        (unlisted(100), HostFacts(hardware=None, wsl=True), NO_LIST, None),
+        (unlisted(100), BOX, NO_LIST, None),
     ],
 )  # fmt: skip
 def test_no_driver_and_no_gpu(facts, host, reason, command):
@@ -241,7 +251,10 @@ def test_what_else_the_system_shows(put_file, tmp_path, monkeypatch):
 
 def missing(*names):
     message = "{}: cannot open shared object file: No such file or directory"
-    return tuple(explain_library(name, message.format(name)) for name in names)
+    libraries = []
+    for name in names:
+        libraries.append(explain_library(name, message.format(name)))
+    return tuple(libraries)
 
 
 def test_each_command_is_given_once_and_the_driver_is_left_out():

@@ -24,21 +24,24 @@ from detcli.model.graph import GraphIndex, parameters
 from detcli.model.recognise import read_graph
 
 
+def by_code(findings):
+    return {finding.code: finding for finding in findings}
+
+
 def on_detector(model):
     model = infer_shapes(model)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     reading = read_graph(model, "colours")
     cut = describe(model, reading, None).cut
-    return {
-        finding.code: finding for finding in advise_on_detector(reading.contract, metadata, cut)
-    }
+    return by_code(advise_on_detector(reading.contract, metadata, cut))
 
 
 def on_graph(model, external=()):
     weights = parameters(GraphIndex(model.graph))
     findings = list(advise_on_graph(model, external, weights))
-    assert all(entry.fix for entry in findings)
-    return {entry.code: entry for entry in findings}
+    for finding in findings:
+        assert finding.fix
+    return by_code(findings)
 
 
 WEIGHT = np.ones((3, 3, 1, 1), np.float32)
@@ -80,7 +83,7 @@ def test_what_a_detector_promises(changes, code, says):
 def test_a_detector_of_one_class_that_it_does_not_name():
     reading = read_graph(infer_shapes(colour_model.build("body")), "colours")
     contract = replace(reading.contract, class_count=1)
-    entries = {entry.code: entry for entry in advise_on_detector(contract, {}, None)}
+    entries = by_code(advise_on_detector(contract, {}, None))
     assert entries["names-missing"].message == "it does not name its class"
 
 
@@ -149,7 +152,8 @@ def test_the_newest_version_loads_and_the_next_does_not(monkeypatch):
     assert opset >= 17
     assert ir >= 8
     is_loaded = {(opset, 8): True, (17, ir): True, (opset + 1, 8): False, (17, ir + 1): False}
-    assert {pair: loads(*pair) for pair in is_loaded} == is_loaded
+    for (opset_of_model, ir_of_model), expected in is_loaded.items():
+        assert loads(opset_of_model, ir_of_model) is expected
     for highest in (-5, 1, 8):  # it loads, or is too old
         assert newest_opset(highest) == newest_ir(highest) == highest
     tried_opsets = []  # the search is short

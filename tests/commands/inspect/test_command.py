@@ -48,11 +48,10 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
             scores = Flatten(images)
         }
     """)
-    onnx.save_model(model, tmp_path / "classifier.onnx")
-    table, written = (
-        invoke("inspect", tmp_path / "classifier.onnx", "--format", form)
-        for form in ("table", "json")
-    )
+    path = tmp_path / "classifier.onnx"
+    onnx.save_model(model, path)
+    table = invoke("inspect", path, "--format", "table")
+    written = invoke("inspect", path, "--format", "json")
     for process in (table, written):
         assert process.returncode == 4
         assert "classifier.onnx is not a detector that detcli knows" in process.stderr
@@ -118,13 +117,14 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
     (tmp_path / "link" / "pipe-outside").symlink_to("../outside/pipe-outside")
     (tmp_path / "linked folder" / "linked").symlink_to("../outside")
     (tmp_path / "inside" / "pipe-outside").write_bytes(bytes(8))
-    runs = [["predict", make_image("a.png"), "--model", models["parent"]]] + [
-        ["inspect", model] for model in models.values()
-    ]
+    runs = [["predict", make_image("a.png"), "--model", models["parent"]]]
+    for model in models.values():
+        runs.append(["inspect", model])
     command = [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
-    *refused, (code, _, _, inside) = map(json.loads, finished.stdout.splitlines())
-    for exit_code, stdout, stderr, opened_files in refused:
+    outcomes = list(map(json.loads, finished.stdout.splitlines()))
+    code, _, _, inside = outcomes.pop()
+    for exit_code, stdout, stderr, opened_files in outcomes:
         assert exit_code == 4
         assert stdout == ""
         assert opened_files == []
@@ -210,8 +210,11 @@ def shown(inspection, width=200):
 
 def lines(path, **changed):
     """The printed values by their titles."""
-    rows = shown(replace(examine(path), **changed)).splitlines()
-    return {title: value.strip() for title, _, value in (row.partition("  ") for row in rows)}
+    values = {}
+    for row in shown(replace(examine(path), **changed)).splitlines():
+        title, _, value = row.partition("  ")
+        values[title] = value.strip()
+    return values
 
 
 def test_what_people_see(make_model):
@@ -289,7 +292,9 @@ def test_only_so_many_rows_and_characters_are_shown(make_model):
 
 
 def test_a_report_says_how_much_of_huge_metadata_it_leaves_out(make_model, invoke, tmp_path):
-    metadata = {"note": "x" * 6_000_000, **{f"key{number}": "y" for number in range(1500)}}
+    metadata = {"note": "x" * 6_000_000}
+    for number in range(1500):
+        metadata[f"key{number}"] = "y"
     make_model(metadata=metadata)
     for form, length in (("table", 96), ("json", 1 << 16)):
         process = invoke("inspect", "colours.onnx", "--format", form, cwd=tmp_path)

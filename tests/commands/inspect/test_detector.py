@@ -5,6 +5,7 @@ import pytest
 import query_model
 from cell_graphs import yolox
 from graph_builder import STRIDES, Graph
+from graph_edits import constant_of, names_of
 from head_graphs import in_one, model_of
 from onnx import helper
 
@@ -47,8 +48,7 @@ def test_the_limit_of_a_graph_whose_output_is_dynamic_comes_from_its_nodes():
     model = colour_model.build("authors", keep=5)
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
     assert described(model).cut.most_detections == 5
-    keep = next(tensor for tensor in model.graph.initializer if tensor.name == "keep")
-    keep.name = "asked"
+    constant_of(model.graph, "keep").name = "asked"
     model.graph.node.insert(0, helper.make_node("Abs", ["asked"], ["keep"]))
     assert described(model).cut.most_detections is None  # it is computed
 
@@ -92,11 +92,15 @@ def test_the_box_format_has_its_reason():
 def test_landmarks_that_are_left_out_are_mentioned_and_not_warned_of(landmarks):
     """Of SCRFD: scores, distances and landmarks of two anchors a cell, in rows."""
     graph = Graph()
-    rows = [
-        graph("Reshape", graph("Transpose", maps, perm=[0, 2, 3, 1]), [1, -1, width])
-        for width in ((1, 4, 10) if landmarks else (1, 4))
-        for maps in (graph.convolution(2 * width, stride) for stride in STRIDES)
-    ]
+    widths = [1, 4]
+    if landmarks:
+        widths.append(10)
+    rows = []
+    for width in widths:
+        for stride in STRIDES:
+            maps = graph.convolution(2 * width, stride)
+            cells = graph("Transpose", maps, perm=[0, 2, 3, 1])
+            rows.append(graph("Reshape", cells, [1, -1, width]))
     model = graph.model(rows)
     assert ("; its landmarks are left out" in described(model).layout_reason) is landmarks
     assert read_graph(model, "scrfd").contract.warnings == ()
@@ -156,7 +160,7 @@ def test_a_softmax_leaves_out_no_object():
 
 def test_a_deploy_graph_is_cut_before_its_selection_and_fed():
     detector = described(query_model.build("deploy", keep=5))
-    assert [tensor.name for tensor in detector.heads] == ["corners", "logits"]
+    assert names_of(detector.heads) == ["corners", "logits"]
     assert detector.cut.tensor == "corners"
     assert detector.cut.dropped["TopK"] == 1
     assert detector.cut.most_detections == 5

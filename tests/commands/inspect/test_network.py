@@ -149,10 +149,12 @@ def precision_of(nodes, dtype="float"):
         f'<ir_version: 8, opset_import: ["": 17]> g ({dtype}[1, 3, 4, 4] x) => ({dtype} y) '
         f"{{ {nodes} }}"
     )
-    read = {name for node in model.graph.node for name in node.input}
-    model.graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in CONSTANTS.items() if name in read
-    )
+    names_of_inputs = set()
+    for node in model.graph.node:
+        names_of_inputs.update(node.input)
+    for name, array in CONSTANTS.items():
+        if name in names_of_inputs:
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
     index = GraphIndex(infer_shapes(model).graph)
     return describe_precision(index, parameters(index))
 

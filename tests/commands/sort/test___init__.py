@@ -105,9 +105,12 @@ def test_undo_takes_everything_back(sort, card, how):
 
 def test_lists_are_read_by_predict(sort, card):
     strange_names = ["card/line\nend.jpg", '{"card.jpg', "card/caf\udce9.jpg"]
-    more = [record(name, animal()) for name in strange_names[:2]]
-    more.append(record("card/caf\\xe9.jpg", animal(), source_bytes="Y2FyZC9jYWbpLmpwZw=="))
-    write_records(card, CARD + more)
+    records = [
+        record(strange_names[0], animal()),
+        record(strange_names[1], animal()),
+        record("card/caf\\xe9.jpg", animal(), source_bytes="Y2FyZC9jYWbpLmpwZw=="),
+    ]
+    write_records(card, CARD + records)
     sort("card.jsonl", RULES, "-o", "out", "--how", "list")
     lists = set(names_in(card / "out"))
     assert lists == {"animal.txt", "person.txt", "empty.txt", "failed.txt", LOG_NAME}
@@ -321,7 +324,7 @@ def test_what_was_sorted_until_a_kill_is_taken_back(sort, card):
         "from detcli.__main__ import main\n"
         "main()\n"
     )
-    command = [sys.executable, "-c", code, "sort", "card.jsonl", *RULES, "-o", "out"]
+    command = [sys.executable, "-c", code, "sort", "card.jsonl"] + list(RULES) + ["-o", "out"]
     assert subprocess.run(command, cwd=card, check=False).returncode == 9
     assert len(files(card / "out")) == 3
     sort("-o", "out", "--undo")

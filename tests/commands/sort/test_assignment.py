@@ -15,23 +15,31 @@ BOXES = st.builds(
     st.sampled_from([0.1, 0.2, 0.3, 0.4]),
 )
 SOURCES = st.sampled_from(["a.jpg", "b.jpg", "c.jpg", "d.jpg"])
-DETECTED = st.builds(lambda source, boxes: record(source, *boxes), SOURCES, st.lists(BOXES))
+DETECTED = st.builds(
+    lambda source, boxes: record(source) | {"detections": boxes}, SOURCES, st.lists(BOXES)
+)
 RECORDS = st.lists(st.one_of(DETECTED, st.builds(error, SOURCES)), max_size=8)
 BURSTS = st.fixed_dictionaries(
     {}, optional={"a.jpg": st.integers(0, 1), "b.jpg": st.integers(0, 1)}
 )
 
 
+def highest_score(fields, class_name):
+    """The highest score of a class in a record; 0 without one."""
+    highest = 0.0
+    for detection in fields["detections"]:
+        if detection["class_name"] == class_name:
+            highest = max(highest, detection["score"])
+    return highest
+
+
 def folder_of_record(fields):
     """The folder of an image that had this record only, and no burst."""
     if "error" in fields:
         return "failed"
-    boxes = fields["detections"]
-    if any(
-        detection["class_name"] == "animal" and detection["score"] >= 0.2 for detection in boxes
-    ):
+    if highest_score(fields, "animal") >= 0.2:
         return "animal"
-    if any(detection["class_name"] == "person" and detection["score"] > 0.3 for detection in boxes):
+    if highest_score(fields, "person") > 0.3:
         return "person"
     return "empty"
 
@@ -45,13 +53,18 @@ def plain_folders(records):
     """The folder of each image: of its best record, or of the best record of its burst."""
     folders = {}
     for source in set(column_of(records, "source")):
-        records_of_image = [fields for fields in records if fields["source"] == source]
-        folder = best(folder_of_record(fields) for fields in records_of_image)
-        bursts = [fields["burst"] for fields in records_of_image if "burst" in fields]
-        if bursts and folder != "failed":
-            images = [fields for fields in records if fields.get("burst") == bursts[0]]
-            folder = best([folder] + list(map(folder_of_record, images)))
-        folders[source] = folder
+        candidates = []
+        bursts = []
+        for fields in records:
+            if fields["source"] == source:
+                candidates.append(folder_of_record(fields))
+                if "burst" in fields:
+                    bursts.append(fields["burst"])
+        if bursts and best(candidates) != "failed":
+            for fields in records:
+                if fields.get("burst") == bursts[0]:
+                    candidates.append(folder_of_record(fields))
+        folders[source] = best(candidates)
     return folders
 
 

@@ -28,7 +28,9 @@ def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, tuning_
     commands.made = {"bench"}
     commands.rates = {"cpu int8": 1000.0}
     report = tune(fragile, tuning_images, "--device", "cpu")
-    reference, int8 = (row for row in report["rows"] if row["name"] in {"cpu", "cpu int8"})
+    rows = {row["name"]: row for row in report["rows"]}
+    reference = rows["cpu"]
+    int8 = rows["cpu int8"]
     assert reference["keeps_boxes"]
     assert int8["keeps_boxes"] is False
     assert int8["error"] is None

@@ -34,6 +34,10 @@ def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
     return tune_row
 
 
+def names_of(rows):
+    return [row.name for row in rows]
+
+
 def report_of(*rows, choices=(CHOICE,)):
     tolerance = replace(COARSE, boxes=0.005)
     return TuneReport("m.onnx", SHA256, MACHINE, 0.25, tolerance, rows, choices, 1.0, ())
@@ -51,34 +55,36 @@ def report_of(*rows, choices=(CHOICE,)):
     ],
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
-    rows = [row(name, rate, 0.5, kind=kind) for name, rate in figures.items()]
-    assert [candidate.name for candidate in possibly_fastest(rows, kind)] == may_be
-    assert [candidate.name for candidate in equally_fast(rows, kind)] == expected
+    rows = []
+    for name, figure in figures.items():
+        rows.append(row(name, figure, 0.5, kind=kind))
+    assert names_of(possibly_fastest(rows, kind)) == may_be
+    assert names_of(equally_fast(rows, kind)) == expected
 
 
 def test_a_figure_of_unknown_noise_may_be_off_by_a_quarter():
-    rows = [row(name, rate, kind="start") for name, rate in {"a": 1, "b": 1.5, "c": 1.6}.items()]
-    assert [candidate.name for candidate in possibly_fastest(rows, "start")] == ["a", "b"]
-    assert [candidate.name for candidate in equally_fast(rows, "start")] == ["a"]
+    rows = [row("a", 1, kind="start"), row("b", 1.5, kind="start"), row("c", 1.6, kind="start")]
+    assert names_of(possibly_fastest(rows, "start")) == ["a", "b"]
+    assert names_of(equally_fast(rows, "start")) == ["a"]
 
 
 def test_noise_of_its_own_makes_no_way_better():
     """The third is certainly faster than the first, and perhaps than the second, the slowest."""
     rows = [row("cpu", 10, 0.1), row("noisy", 8, 5), row("half", 12, 0.1)]
-    assert [candidate.name for candidate in possibly_fastest(rows, "many")] == ["noisy", "half"]
-    assert [candidate.name for candidate in equally_fast(rows, "many")] == ["half"]
+    assert names_of(possibly_fastest(rows, "many")) == ["noisy", "half"]
+    assert names_of(equally_fast(rows, "many")) == ["half"]
 
 
 def test_what_changes_boxes_or_was_not_measured_is_no_choice():
     unmeasured = TuneRow("x", Configuration("x"), keeps_boxes=True)
     rows = [row("cpu", 10), row("half", 99, keeps=False), unmeasured]
-    assert [candidate.name for candidate in possibly_fastest(rows, "many")] == ["cpu"]
+    assert names_of(possibly_fastest(rows, "many")) == ["cpu"]
 
 
 def test_a_figure_of_several_turns():
     figure = None
-    for turn in ((10, 9, 11), (30, 29, 31), (20, 19, 21)):
-        figure = Measurement.after_round(figure, *turn)
+    for estimate, low, high in ((10, 9, 11), (30, 29, 31), (20, 19, 21)):
+        figure = Measurement.after_round(figure, estimate, low, high)
     assert figure.estimate == 20
     assert figure.low == 12.5  # the middle half of the turns
     assert figure.high == 27.5
