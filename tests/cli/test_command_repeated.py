@@ -20,15 +20,15 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
     """The words of each command, and each of its options that has a value."""
     for name in COMMANDS:
         loaded = _load(name)
-        commands = {(name,): loaded}
+        commands = [([name], loaded)]
         if hasattr(loaded, "commands"):
-            commands = {}
+            commands = []
             for part, subcommand in loaded.commands.items():
-                commands[name, part] = subcommand
-        for words, command in commands.items():
+                commands.append(([name, part], subcommand))
+        for words, command in commands:
             for option in command.options.values():
                 if option.names and option.metavar:
-                    yield list(words), option
+                    yield words, option
 
 
 LISTS = {

@@ -177,8 +177,11 @@ def test_images_are_counted_sorted_and_taken_back(workplace):
     records = lines((workplace / "card.jsonl").read_text())
     failed = column_of(records_with(records, "error"), "source")
     assert table[-1].endswith(f", {len(failed)} failed")
-    folders = {path.name for path in (workplace / "sorted").iterdir() if path.is_dir()}
-    assert folders == {"car", "person", "failed"}
+    folders = []
+    for path in (workplace / "sorted").iterdir():
+        if path.is_dir():
+            folders.append(path.name)
+    assert sorted(folders) == ["car", "failed", "person"]
     assert (workplace / "sorted/person/pics/person.jpg").samefile("pics/person.jpg")
     assert (workplace / "lists/failed.txt").read_text().splitlines() == failed
     assert "detcli predict --files-from lists/person.txt" in PAGE
@@ -232,15 +235,22 @@ def test_a_month_goes_from_the_card_to_the_spreadsheet(memory_card):
     assert eyes | no_eyes == set(memory_card) | {"card/site0/torn.png"}
     assert "card/site0/torn.png" in eyes
     assert len(no_eyes) > 100
-    lost = sum(memory_card[name] for name in no_eyes)
+    lost = 0
+    for name in no_eyes:
+        if memory_card[name]:
+            lost += 1
     assert lost <= 0.1 * sum(memory_card.values())
     rows = list(csv.DictReader(Path("month.csv").read_text().splitlines()))
-    animal_rows = [row for row in rows if row["class"] == "animal"]
+    animal_rows = []
+    image_count = 0
+    for row in rows:
+        if row["class"] == "animal":
+            animal_rows.append(row)
+            image_count += int(row["images"])
     folders = {"card/site0", "card/site1", "card/site2", "card/site3"}
     assert set(column_of(animal_rows, "folder")) == folders
-    counted = sum(int(row["images"]) for row in animal_rows)
-    assert counted == sum(memory_card.values()) - lost
-    assert len(list(Path("sorted/animal").rglob("*.png"))) == counted
+    assert image_count == sum(memory_card.values()) - lost
+    assert len(list(Path("sorted/animal").rglob("*.png"))) == image_count
 
 
 def test_a_second_network_names_every_box(workplace):

@@ -43,7 +43,7 @@ def loaders():
         started_loaders.close(time.monotonic())
 
 
-def put(loaders, *functions):
+def put(loaders, functions):
     """Load items by these functions, and wait until each is finished."""
     items = []
     for index, function in enumerate(functions):
@@ -60,7 +60,7 @@ def torn():
 
 
 def test_loads_become_images_or_errors(loaders):
-    sound, broken, bug = put(loaders(2), lambda: IMAGE, torn, lambda: 1 / 0)
+    sound, broken, bug = put(loaders(2), [lambda: IMAGE, torn, lambda: 1 / 0])
     assert sound.picture == IMAGE
     assert sound.error is None
     assert broken.picture is None
@@ -70,7 +70,7 @@ def test_loads_become_images_or_errors(loaders):
 
 
 def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hanging_load):
-    items = put(loaders(1), hanging_load, lambda: IMAGE, hanging_load, lambda: IMAGE)
+    items = put(loaders(1), [hanging_load, lambda: IMAGE, hanging_load, lambda: IMAGE])
     assert [item.picture for item in items] == [None, IMAGE, None, IMAGE]
     assert str(items[0].error) == "not read and decoded after 0.4 s"
     assert "--input-timeout" in items[0].error.hint
@@ -78,7 +78,7 @@ def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hanging_loa
 
 def test_what_comes_late_is_ignored(loaders):
     release = threading.Event()
-    (late,) = put(loaders(1), lambda: release.wait(60) and IMAGE)
+    (late,) = put(loaders(1), [lambda: release.wait(60) and IMAGE])
     release.set()
     time.sleep(0.05)
     assert late.picture is None
@@ -86,14 +86,14 @@ def test_what_comes_late_is_ignored(loaders):
 
 
 def test_without_a_limit_loads_may_take_any_time(loaders):
-    (slow,) = put(loaders(1, limit_s=0), lambda: time.sleep(2 * LIMIT_S) or IMAGE)
+    (slow,) = put(loaders(1, limit_s=0), [lambda: time.sleep(2 * LIMIT_S) or IMAGE])
     assert slow.picture is IMAGE
 
 
 def test_hanging_threads_are_bounded(loaders, hanging_load, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 3)
     threads_before = threading.active_count()
-    items = put(loaders(2), *[hanging_load] * 40)
+    items = put(loaders(2), [hanging_load] * 40)
     assert threading.active_count() - threads_before <= 3 + 2 + 1
     assert {type(item.error) for item in items} == {SourceError, PlaceError}
     texts = [str(item.error) for item in items]
@@ -105,12 +105,12 @@ def test_threads_that_come_back_load_again(loaders, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 1)
     release = threading.Event()
     one_thread = loaders(1)
-    put(one_thread, *[lambda: release.wait(60) and IMAGE] * 3)
+    put(one_thread, [lambda: release.wait(60) and IMAGE] * 3)
     release.set()
     deadline = time.monotonic() + 60
-    while put(one_thread, lambda: IMAGE)[0].picture is None and time.monotonic() < deadline:
+    while put(one_thread, [lambda: IMAGE])[0].picture is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert put(one_thread, lambda: IMAGE)[0].picture is IMAGE
+    assert put(one_thread, [lambda: IMAGE])[0].picture is IMAGE
 
 
 def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
         return monotonic() + jump_s
 
     monkeypatch.setattr("detcli.core.timing.time.monotonic", monotonic_with_a_jump)
-    (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or IMAGE)
+    (slow,) = put(loaders(1, limit_s=2), [lambda: time.sleep(0.8) or IMAGE])
     assert slow.picture is IMAGE
 
 

@@ -84,13 +84,13 @@ def split(stream, cuts, limit=LIMIT, start=JPEG):
 
 def texts(parts):
     """Images as they are, and what errors say."""
-    texts = []
+    contents: list[bytes | str] = []
     for part in parts:
         if isinstance(part, bytes):
-            texts.append(part)
+            contents.append(part)
         else:
-            texts.append(str(part))
-    return texts
+            contents.append(str(part))
+    return contents
 
 
 def test_images_are_unchanged():

@@ -39,7 +39,7 @@ def test_batches_of_two(make_model, make_image):
             shares.append(stage.share)
     assert measured_names == CPU_STAGES
     assert sum(means_s) == pytest.approx(latency.wall.mean_s, rel=1e-12)
-    assert sum(shares) == pytest.approx(1)  # type: ignore[arg-type]
+    assert sum(shares) == pytest.approx(1)
     for seconds in samples.values():
         assert min(seconds) >= 0
     assert list(samples) == [WALL] + CPU_STAGES

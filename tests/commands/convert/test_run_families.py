@@ -131,7 +131,9 @@ def test_a_norm_that_squares_large_values_stays_in_float32(write_small_query_mod
     model = onnx.load(path)
     position = position_of_producer(model.graph, "queries")
     model.graph.node[position].output[0] = "before"
-    add_constants(model.graph, {"hundreds": np.float32([300]), "scale": np.float32([1, 1, 1])})
+    add_constants(
+        model.graph, {"hundreds": np.full(1, 300, np.float32), "scale": np.ones(3, np.float32)}
+    )
     multiply = onnx.helper.make_node("Mul", ["before", "hundreds"], ["large"])
     normalise = onnx.helper.make_node(
         "LayerNormalization", ["large", "scale"], ["queries"], axis=-1

@@ -76,9 +76,9 @@ def test_the_run_ends_when_no_worker_can_be_had(store, lost, nodes, ends):
 
     def begin(number, tell, lost_on):
         remaining_nodes = []
-        for node in range(nodes):
-            if str(node) not in lost_on:
-                remaining_nodes.append(str(node))
+        for node_number in range(nodes):
+            if str(node_number) not in lost_on:
+                remaining_nodes.append(str(node_number))
         if not remaining_nodes:
             return None
         started.append(number)
