@@ -23,6 +23,7 @@ from documentation.shells import (
     until_ctrl_c,
     works,
 )
+from folders import visible_names
 from json_lines import column_of, lines
 from thinning import thin
 
@@ -58,10 +59,6 @@ def expects(title):
 
 def sources(file):
     return column_of(lines(file.read_text()), "source")
-
-
-def names(folder):
-    return sorted(path.name for path in folder.glob("[!.]*"))
 
 
 def results(process):
@@ -110,7 +107,7 @@ def writes_a_video_and_says_when_a_bus_is_there(process, folder):
 @expects("A dataset to train on")
 def writes_an_image_each_second(process, folder):
     assert process.stdout == ""
-    images = names(folder / "dataset/images")
+    images = visible_names(folder / "dataset/images")
     assert images == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
 
 
@@ -122,12 +119,12 @@ def shows_the_best_box(process, _):
 @expects("Annotated copies in `out`")
 def names_what_cannot_be_read(_, folder):
     assert (folder / "broken.txt").read_text() == "pics/torn.jpg\n"
-    assert names(folder / "out") == ["car.jpg", "person.jpg"]
+    assert visible_names(folder / "out") == ["car.jpg", "person.jpg"]
 
 
 @expects("Only the lower half")
 def writes_annotated_copies(_, folder):
-    assert names(folder / "out") == ["car.jpg", "person.jpg"]
+    assert visible_names(folder / "out") == ["car.jpg", "person.jpg"]
 
 
 @expects("An HTML report")
@@ -137,7 +134,7 @@ def writes_a_page_of_all(_, folder):
 
 @expects("Images in which the people")
 def writes_the_person_blurred(process, folder):
-    assert names(folder / "blurred") == ["person.jpg"]
+    assert visible_names(folder / "blurred") == ["person.jpg"]
     assert "may show" not in process.stderr
 
 
@@ -292,7 +289,7 @@ def test_the_commands_for_your_own_model(workplace):
     workplace.joinpath("pics/torn.jpg").unlink()
     process = works(f'cp "$(detcli models path yolov10n)" mine.onnx\n{script}')
     assert '"class_name": "person"' in process.stdout
-    assert names(workplace / "out") == ["car.jpg", "person.jpg"]
+    assert visible_names(workplace / "out") == ["car.jpg", "person.jpg"]
 
 
 def test_the_recipes_of_readme_are_on_the_page_that_is_executed():
