@@ -11,14 +11,7 @@ import optional
 import pages
 import pytest
 from colour_model import image
-from json_lines import (
-    column_of,
-    lines,
-    optional_column_of,
-    record_by_source,
-    records_with,
-    text_of,
-)
+from json_lines import column_of, lines, optional_column_of, record_by_source, records_with, text_of
 from labelled import Scene, write_coco
 
 from detcli.core.errors import SourceError
@@ -366,8 +359,7 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
         detection = {"class_id": class_id, "class_name": name, **box, "track_id": 4}
         frame = {"source": "film.mp4", "width": 64, "height": 64, "frame": number}
         records.append(record | frame | {"index": number, "detections": [detection]})
-    text = text_of(records)
-    (tmp_path / "boxes.jsonl").write_text(text)
+    (tmp_path / "boxes.jsonl").write_text(text_of(records))
     report("boxes.jsonl -o hidden --blur red")
     texts = optional_column_of(named(tmp_path / "hidden"), "texts", [""])
     assert texts == [["secret"], [""], [""]]
@@ -596,10 +588,7 @@ def test_a_sample_is_the_same_until_the_seed_changes(report, tmp_path):
 @pytest.mark.usefixtures("finished_run")
 def test_marks_of_rows_that_are_not_shown_fit_all_the_same(report, tmp_path):
     (tmp_path / "pics/b.png").unlink()
-    marks = [
-        {"mark": "drop", "source": "pics/a.png"},
-        {"mark": "drop", "source": "pics/b.png"},
-    ]
+    marks = [{"mark": "drop", "source": "pics/a.png"}, {"mark": "drop", "source": "pics/b.png"}]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
     report("boxes.jsonl -o later --existing --sample 2 --apply marks.json", says="of 2 records")
     sources = set(column_of(pages.entries(tmp_path / "later"), "source"))
