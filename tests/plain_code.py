@@ -44,11 +44,11 @@ LIMITS = {
         "functional calls": 0.7,
     },
     "tests": {
-        "vague names": 0.8,
-        "conditional expressions": 5.5,
-        "comprehensions": 25.6,
-        "stars": 8.6,
-        "functional calls": 1.9,
+        "vague names": 0.6,
+        "conditional expressions": 4.8,
+        "comprehensions": 12.0,
+        "stars": 3.0,
+        "functional calls": 1.6,
     },
 }
 """How much of each there may be: percent of the names, and otherwise in 1,000 lines."""
