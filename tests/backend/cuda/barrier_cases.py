@@ -86,7 +86,10 @@ def _selection_is_right(gpu, head, options) -> bool:
     [images] = selection.read(result.array)
     selection_on_gpu = postprocess.as_selection(images[0])
     expected = postprocess.select(head, options)
-    return all(np.array_equal(*pair) for pair in zip(selection_on_gpu, expected, strict=True))  # type: ignore[arg-type]
+    for column, expected_column in zip(selection_on_gpu, expected, strict=True):
+        if not np.array_equal(column, expected_column):  # type: ignore[arg-type]
+            return False
+    return True
 
 
 def _letterbox_is_right(gpu) -> bool:

@@ -74,7 +74,13 @@ EVERYTHING = SelectionOptions(conf=-1, max_det=20, class_ids=None, nms_iou=None)
 
 def noise(random, count, size=(64, 64)):
     """Images in which every cell scores differently."""
-    return list(random.integers(0, 256, (count, *size, 3), np.uint8))
+    height, width = size
+    return list(random.integers(0, 256, (count, height, width, 3), np.uint8))
+
+
+def noise_batches(random, counts, size=(64, 64)):
+    """A batch of noise for each count of images."""
+    return [noise(random, count, size) for count in counts]
 
 
 def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
@@ -84,18 +90,40 @@ def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
     return backend.select(buffer, letterboxes, options)
 
 
+def enqueue_all(backend, batches):
+    """Enqueue every batch before any of them is waited for."""
+    return [enqueue(backend, images) for images in batches]
+
+
 def rows(detections):
-    return [
-        (of_image.xyxy.tolist(), of_image.score.tolist(), of_image.class_id.tolist())
-        for of_image in detections
-    ]
+    """Of each image: its boxes, their scores and their class ids, as lists."""
+    rows_of_images = []
+    for of_image in detections:
+        boxes = of_image.xyxy.tolist()
+        scores = of_image.score.tolist()
+        class_ids = of_image.class_id.tolist()
+        rows_of_images.append((boxes, scores, class_ids))
+    return rows_of_images
 
 
-def detected(*arguments, **options):
-    return rows(enqueue(*arguments, **options)())
+def rows_of_all(pending):
+    """Wait for each of the enqueued batches in turn, and give the rows of each."""
+    return [rows(wait()) for wait in pending]
+
+
+def detected(backend, images, options=EVERYTHING, canvas=(64, 64)):
+    """The rows of one batch, waited for at once."""
+    wait = enqueue(backend, images, options, canvas)
+    return rows(wait())
+
+
+def detected_in_each(backend, batches, **options):
+    """The rows of each batch, where the next is enqueued once one has been waited for."""
+    return [detected(backend, images, **options) for images in batches]
 
 
 def on_cpu(model, batches, **options):
+    """The rows that the CPU backend detects in each batch."""
     model = model if isinstance(model, PreparedModel) else prepare(model)
     backend = CpuBackend(model, DeviceOptions())
-    return [detected(backend, images, **options) for images in batches]
+    return detected_in_each(backend, batches, **options)

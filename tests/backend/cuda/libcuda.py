@@ -37,12 +37,9 @@ class FakeDriver:
         self._operations: list[object] = []  # that the stream has yet to call
         self._library.fake_resolver(resolve)
         if shim.checks is not None:
-            callbacks = (
-                shim.checks.checks_memory,
-                shim.checks.checks_forget,
-                shim.checks.checks_copied,
+            self._library.fake_checks(
+                shim.checks.checks_memory, shim.checks.checks_forget, shim.checks.checks_copied
             )
-            self._library.fake_checks(*callbacks)
         self._library.fake_calls.restype = ctypes.c_char_p
         self._library.fake_faults.restype = ctypes.c_char_p
         self._library.fake_launched.restype = ctypes.c_char_p
@@ -65,7 +62,11 @@ class FakeDriver:
         order = ctypes.CFUNCTYPE(ctypes.c_bool)(reverse)
         self._kept[1:] = [order]
         size = ctypes.c_size_t(UNLIMITED if capacity is None else capacity)
-        streams = sum(1 << number for number in early) if late else UNLIMITED
+        streams = UNLIMITED
+        if late:
+            streams = 0
+            for number in early:
+                streams |= 1 << number
         self._library.fake_reset(2, ctypes.c_uint64(streams), size, order)
 
     def stop(self) -> None:
@@ -103,6 +104,10 @@ class FakeDriver:
         """What was called since `record`: the function and, of some, what it was given."""
         return self._library.fake_calls().decode().splitlines()
 
+    def calls_of(self, *functions: str) -> list[str]:
+        """Those of the calls that begin with one of these; a name may be cut short."""
+        return [call for call in self.calls if call.startswith(functions)]
+
     @property
     def faults(self) -> str:
         """What was wrong since `start` without being told by an error code, a line each."""
@@ -125,4 +130,5 @@ class FakeDriver:
 
     def _bring(self, name: bytes) -> None:
         """Hand over a kernel that was compiled for the CPU."""
-        self._library.fake_kernel(name, *self._shim.entry(name.decode()))
+        signature, address = self._shim.entry(name.decode())
+        self._library.fake_kernel(name, signature, address)

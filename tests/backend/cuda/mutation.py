@@ -33,9 +33,7 @@ def barriers(sources: Mapping[str, str]) -> Iterator[Barrier]:
     for file, text in sources.items():
         numbers: dict[str, int] = {}
         for barrier in BARRIER.finditer(text):
-            function = [
-                function_match[1] for function_match in FUNCTION.finditer(text, 0, barrier.start())
-            ][-1]
+            function = FUNCTION.findall(text, 0, barrier.start())[-1]
             numbers[function] = numbers.get(function, 0) + 1
             line = text.count("\n", 0, barrier.start()) + 1
             yield Barrier(f"{file} {function} {numbers[function]}", file, line)

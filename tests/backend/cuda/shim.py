@@ -88,12 +88,11 @@ class Shim:
         self._folder = folder
         self._skipped = skipped
         self.checks = self._load_checks() if watched else None
-        self._file_of = {
-            kernel: name
-            for name, text in sources.items()
-            if name.endswith(".cu")
-            for kernel in ENTRY.findall(text)
-        }
+        self._file_of: dict[str, str] = {}
+        for name, text in sources.items():
+            if name.endswith(".cu"):
+                for kernel in ENTRY.findall(text):
+                    self._file_of[kernel] = name
         self._library = cache(self._open)  # of a .cu file
 
     @property
@@ -125,9 +124,12 @@ class Shim:
             )
         launch = library[f"{kernel}_launch"]
         launch.restype = ctypes.c_char_p
-        addresses = [ctypes.addressof(value) for value in values]  # type: ignore[arg-type]
-        pointers = (ctypes.c_void_p * len(values))(*addresses)
-        error = launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers)
+        pointers = (ctypes.c_void_p * len(values))()
+        for number, value in enumerate(values):
+            pointers[number] = ctypes.addressof(value)  # type: ignore[arg-type]
+        x, y, z = grid
+        sizes = (ctypes.c_uint * 3)(x, y, z)
+        error = launch(sizes, ctypes.c_uint(block), reverse, pointers)
         if error:
             raise ShimError(f"{kernel}, {error.decode()}")
 
@@ -158,7 +160,8 @@ class Shim:
         """The library of a .cu file, built unless it is there already."""
         files = self._closure(name)
         options = COMPILE + WATCH if self.checks else COMPILE
-        content = repr((options, files, [path.read_bytes() for path in sorted(RUNTIME.iterdir())]))
+        runtime = [path.read_bytes() for path in sorted(RUNTIME.iterdir())]
+        content = repr((options, files, runtime))
         path = self._folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
         if not path.exists():
             self._build(name, files, path, options)
@@ -183,7 +186,9 @@ class Shim:
     def _build(
         self, name: str, files: Mapping[str, str], path: Path, options: Sequence[str]
     ) -> None:
-        entries = "".join(f"SHIM_ENTRY({kernel})\n" for kernel in ENTRY.findall(files[name]))
+        entries = ""
+        for kernel in ENTRY.findall(files[name]):
+            entries += f"SHIM_ENTRY({kernel})\n"
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             for file, text in files.items():
                 (Path(temporary) / file).write_text(text)

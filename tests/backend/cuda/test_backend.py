@@ -13,10 +13,14 @@ from backend.cuda.doubles import (
     PLACED,
     StreamSession,
     detected,
+    detected_in_each,
     enqueue,
+    enqueue_all,
     noise,
+    noise_batches,
     on_cpu,
     rows,
+    rows_of_all,
     skip_without_network_on_gpu,
 )
 
@@ -48,8 +52,14 @@ pytestmark = pytest.mark.slow
 def test_batches_in_flight_do_not_share_memory(opened_on_fake_driver, make_model, random, options):
     """Each batch is read only when the next one is enqueued, as a pipeline does."""
     model = make_model(**options)
-    sizes = ((64, 64), (100, 50), (31, 90))
-    batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
+    batches = [
+        noise(random, 3, (64, 64)),
+        noise(random, 1, (100, 50)),
+        noise(random, 2, (31, 90)),
+        noise(random, 4, (100, 50)),
+        noise(random, 4, (100, 50)),
+        noise(random, 1, (100, 50)),
+    ]
     backend = opened_on_fake_driver(model)
     detections = []
     waiting = list
@@ -69,12 +79,12 @@ def test_one_stream_may_run_ahead_of_the_other(
 ):
     """As far as events allow; in the test above, neither does."""
     model = make_model(batch=None)
-    batches = [noise(random, count, (50, 60)) for count in (1, 3, 2, 3, 1, 3, 3, 1)]
+    batches = noise_batches(random, (1, 3, 2, 3, 1, 3, 3, 1), (50, 60))
     driver.start(early=early)
     backend = opened_on_fake_driver(model)
     assert backend.in_flight == 3
-    pending = [enqueue(backend, images) for images in batches]
-    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
+    pending = enqueue_all(backend, batches)
+    assert rows_of_all(pending) == on_cpu(model, batches)
 
 
 def test_images_are_uploaded_while_the_network_runs_on_the_batch_before(
@@ -105,7 +115,7 @@ def test_decoded_images_are_kept_until_they_are_uploaded(
 ):
     """Their owner drops them at once, and the next are decoded into any memory that is free."""
     model = make_model(batch=None)
-    batches = [noise(random, 3, (50, 60)) for _ in range(8)]
+    batches = noise_batches(random, [3] * 8, (50, 60))
     driver.start(early=early)
     backend = opened_on_fake_driver(model)
     pending = []
@@ -121,7 +131,7 @@ def test_decoded_images_are_kept_until_they_are_uploaded(
         if len(pending) >= backend.in_flight:
             pending[-backend.in_flight]()  # the device is done with these images
     assert len(addresses) == 3 * backend.in_flight
-    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
+    assert rows_of_all(pending) == on_cpu(model, batches)
     backend.close()
     assert driver.held == 0
 
@@ -137,10 +147,10 @@ def test_rows_can_be_read_in_any_order_and_twice(
     if layout:
         contract = replace(model.contract, layout=Layout.ROWS, **layout)
         model = replace(model, contract=contract, stored_graph=StoredGraph.of(file.read_bytes()))
-    batches = [noise(random, size) for size in (3, 1, 2, 1, 1, 2, 3)]
+    batches = noise_batches(random, (3, 1, 2, 1, 1, 2, 3))
     expected = on_cpu(model, batches)
     backend = opened_on_fake_driver(model)
-    pending = [enqueue(backend, images) for images in batches]
+    pending = enqueue_all(backend, batches)
     for index in (6, 0, 3, 3, 1, 5, 2, 4):
         assert rows(pending[index]()) == expected[index]
 
@@ -148,8 +158,10 @@ def test_rows_can_be_read_in_any_order_and_twice(
 def test_a_batch_can_be_selected_from_twice(opened_on_fake_driver, make_model, random):
     backend = opened_on_fake_driver(make_model())
     head = backend.infer(backend.prepare(noise(random, 1), PLACED))
-    options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
-    pending = [backend.select(head, PLACED, selection_options) for selection_options in options]
+    pending = []
+    for max_det in (20, 3, 100):
+        options = SelectionOptions(-1, max_det, None, None)
+        pending.append(backend.select(head, PLACED, options))
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
 
 
@@ -164,8 +176,8 @@ class NotingSession(StreamSession):
 class GraphSession(StreamSession):
     """Replays a graph where it was captured, whatever is bound later, as CUDA graphs do."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, session, driver, gpu):
+        super().__init__(session, driver, gpu)
         self.captured = {}
 
     def run_with_iobinding(self, binding, options):
@@ -179,7 +191,7 @@ class OneSharedBuffer(Ring):
     """A ring that hands out the same memory again and again, and waits for nothing."""
 
     def take(self):
-        (slot, *_) = self._slots
+        slot = self._slots[0]
         slot.unread.clear()
         return slot
 
@@ -189,14 +201,14 @@ def test_a_frame_is_not_overwritten_by_the_next_replay(
 ):
     """Frame t is read after frame t + 1 has run; with one shared buffer it is frame t + 1's."""
     model = make_model()
-    frames = [noise(random, 1) for _ in range(4)]
+    frames = noise_batches(random, [1] * 4)
     expected = on_cpu(model, frames)
 
     def read_one_late():
         driver.start(late=False)
         backend = opened_on_fake_driver(model, GraphSession, uses_graph=True)
-        pending = [enqueue(backend, frame) for frame in frames]
-        return [rows(wait()) for wait in pending]
+        pending = enqueue_all(backend, frames)
+        return rows_of_all(pending)
 
     assert read_one_late() == expected
     monkeypatch.setattr(module, "Ring", OneSharedBuffer)
@@ -210,13 +222,12 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     skip_without_network_on_gpu()
     options = DeviceOptions(cuda_graph=cuda_graph)
     backend = open_backend("cuda:0", prepare(make_model()), options)
-    frames = [noise(random, 1) for _ in range(6)]
-    at_once = [detected(backend, frame) for frame in frames]
-    pending = [enqueue(backend, frame) for frame in frames]
-    assert [rows(wait()) for wait in pending] == at_once
-    assert all(
-        earlier != other_frame for earlier, other_frame in itertools.combinations(at_once, 2)
-    )
+    frames = noise_batches(random, [1] * 6)
+    at_once = detected_in_each(backend, frames)
+    pending = enqueue_all(backend, frames)
+    assert rows_of_all(pending) == at_once
+    for rows_of_frame, rows_of_later_frame in itertools.combinations(at_once, 2):
+        assert rows_of_frame != rows_of_later_frame
     backend.close()
 
 
@@ -256,8 +267,7 @@ def test_batches_in_flight_share_the_networks_input_and_output(
         "allocate",
         lambda size: sizes.append(size) or allocate(size),
     )
-    pending = [enqueue(backend, noise(random, 1)) for _ in range(2 * backend.in_flight)]
-    for wait in pending:
+    for wait in enqueue_all(backend, noise_batches(random, [1] * 2 * backend.in_flight)):
         wait()
     input_bytes = 3 * 64 * 64 * np.dtype(backend._network.input_dtype).itemsize  # noqa: SLF001
     head_shape = backend._network.output_shape((1, 3, 64, 64))  # noqa: SLF001
@@ -271,16 +281,19 @@ def test_a_larger_batch_leaves_those_in_flight_as_they_are(
 ):
     """It needs a larger input and output, which replace those that the stream has yet to use."""
     model = make_model(batch=None)
-    batches = [noise(random, count) for count in (1, 5, 1, 40, 3)]
+    batches = noise_batches(random, (1, 5, 1, 40, 3))
     backend = opened_on_fake_driver(model)
-    pending = [enqueue(backend, images) for images in batches]
-    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
+    pending = enqueue_all(backend, batches)
+    assert rows_of_all(pending) == on_cpu(model, batches)
 
 
 def test_a_batch_whose_slot_was_reused_is_refused(opened_on_fake_driver, make_model, random):
     backend = opened_on_fake_driver(make_model())
     images = noise(random, 1)
-    first, second, *_rest = (backend.prepare(images, PLACED) for _ in range(4))
+    first = backend.prepare(images, PLACED)
+    second = backend.prepare(images, PLACED)
+    backend.prepare(images, PLACED)
+    backend.prepare(images, PLACED)  # in the slot of the first
     with pytest.raises(InferenceError, match="given to a later one"):
         backend.infer(first)
     head = backend.infer(second)
@@ -301,9 +314,9 @@ def test_the_device_is_made_current_before_the_network_runs(
     run = backend._network.run  # noqa: SLF001
     driver.record()
 
-    def note_and_run(*arguments):
-        currents.extend([call for call in driver.calls if "SetCurrent" in call][-1:])
-        run(*arguments)
+    def note_and_run(images_address, output_address, shape):
+        currents.extend(driver.calls_of("cuCtxSetCurrent")[-1:])
+        run(images_address, output_address, shape)
 
     monkeypatch.setattr(backend._network, "run", note_and_run)  # noqa: SLF001
     backend.infer(buffer)
@@ -330,9 +343,10 @@ def test_nan_is_counted_and_left_out(opened_on_fake_driver, driver, make_model, 
 def test_closing_frees_all_memory(opened_on_fake_driver, driver, make_model, random):
     backend = opened_on_fake_driver(make_model(batch=None))
     images = noise(random, 3)
-    pending = [
-        enqueue(backend, images[:count], SelectionOptions(0, 5, None, None)) for count in (1, 2, 3)
-    ]
+    options = SelectionOptions(0, 5, None, None)
+    pending = []
+    for count in (1, 2, 3):
+        pending.append(enqueue(backend, images[:count], options))
     backend.close()
     backend.close()
     assert driver.held == 0
@@ -359,8 +373,8 @@ def test_few_workspaces_are_kept(opened_on_fake_driver, make_model, random, monk
     monkeypatch.setattr(module, "MAX_SELECTIONS", 2)
     model = make_model(batch=None)
     backend = opened_on_fake_driver(model)
-    batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
-    assert [detected(backend, images) for images in batches] == on_cpu(model, batches)
+    batches = noise_batches(random, (1, 2, 3, 1, 2, 3))
+    assert detected_in_each(backend, batches) == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
 
 
@@ -399,7 +413,9 @@ def test_every_kernel_is_launched(opened_on_fake_driver, driver, shim, make_mode
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
 def test_real_images_give_the_cpus_boxes(opened_on_fake_driver, shared, name):
     model = shared(f"models/{name}")
-    images = [cv2.imread(str(shared(f"data/images/{stem}.jpg"))) for stem in ("bus", "zidane")]
+    bus = cv2.imread(str(shared("data/images/bus.jpg")))
+    zidane = cv2.imread(str(shared("data/images/zidane.jpg")))
+    images = [bus, zidane]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
     backend = opened_on_fake_driver(model)
     assert detected(backend, images, **options) == on_cpu(model, [images], **options)[0]

@@ -5,7 +5,14 @@ from dataclasses import replace
 import onnxruntime
 import optional
 import pytest
-from backend.cuda.doubles import detected, enqueue, noise, on_cpu
+from backend.cuda.doubles import (
+    detected,
+    detected_in_each,
+    enqueue,
+    noise,
+    noise_batches,
+    on_cpu,
+)
 
 from detcli import DetcliWarning, Settings
 from detcli.backend import DeviceOptions, cuda
@@ -50,9 +57,9 @@ def test_a_batch_of_many_runs_is_said_once(opened_on_fake_driver, make_model, ra
     with pytest.warns(
         DetcliWarning, match=r"32 runs; `detcli convert MODEL --batch 32 -o NEW`"
     ) as warned:
-        detections = [detected(backend, images) for _ in range(2)]
+        detections = detected_in_each(backend, [images, images])
     assert len(warned) == 1
-    assert detections == on_cpu(make_model(), [images] * 2)
+    assert detections == on_cpu(make_model(), [images, images])
     detected(
         opened_on_fake_driver(make_model(batch=None)), noise(random, 352)
     )  # of any number, whose runs are 32
@@ -61,8 +68,7 @@ def test_a_batch_of_many_runs_is_said_once(opened_on_fake_driver, make_model, ra
 def test_a_network_runs_on_few_numbers_of_images(opened_on_fake_driver, make_model, random):
     """Each new one has all convolutions planned anew."""
     model = make_model(batch=None)
-    counts = (32, 5, 32, 8, 1, 17, 2, 40)
-    batches = [noise(random, count) for count in counts]
+    batches = noise_batches(random, (32, 5, 32, 8, 1, 17, 2, 40))
     backend = opened_on_fake_driver(model)
     session = backend._network._session  # noqa: SLF001
     bound = []
@@ -77,7 +83,7 @@ def test_a_network_runs_on_few_numbers_of_images(opened_on_fake_driver, make_mod
         return io_binding
 
     session._session.io_binding = binding  # noqa: SLF001
-    detections = [detected(backend, images) for images in batches]
+    detections = detected_in_each(backend, batches)
     assert set(bound) == {1, 8, 32}
     assert detections == on_cpu(model, batches)
 

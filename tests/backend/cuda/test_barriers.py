@@ -33,7 +33,7 @@ def test_the_unchanged_kernels_are_right(compiled_shim):
 TRIED = thinning.thin("barriers of the kernels", BARRIERS, 2)
 
 
-@pytest.mark.parametrize("barrier", TRIED, ids=[barrier.name for barrier in TRIED])
+@pytest.mark.parametrize("barrier", TRIED, ids=lambda barrier: barrier.name)
 def test_the_absence_of_this_barrier_is_noticed(barrier, compiled_shim):
     wrong = examine(compiled_shim, barrier)
     assert wrong, f"{barrier.name}, line {barrier.line}: all answers right"

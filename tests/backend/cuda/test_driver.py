@@ -55,7 +55,10 @@ def test_a_gpu_that_does_not_work_or_has_too_little_memory(fake_gpu, driver):
         ("cuStreamWaitEvent", lambda gpu: gpu.upload([])),
         ("cuMemsetD8Async", lambda gpu: gpu.clear(1, 3)),
         ("cuCtxSynchronize", lambda gpu: gpu.synchronize()),
-        ("cuLaunchKernelEx", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
+        (
+            "cuLaunchKernelEx",
+            lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, 0, 0, 0, 0, 0, 0, 0),
+        ),
         ("cuGraphAddMemcpyNode", lambda gpu: gpu.graph().copy(1, 2, 3)),
         ("cuGraphLaunch", lambda gpu: gpu.graph().enqueue()),
     ],
@@ -70,14 +73,18 @@ def test_a_failure_raises_inference_error(fake_gpu, driver, function, use):
 def test_the_device_is_made_current_for_each_call(fake_gpu, driver):
     """Another library, or another GPU's work, may have made another one current meanwhile."""
     other_gpu = module.Gpu(1)
-    events = [gpu.record() for gpu in (fake_gpu, other_gpu, fake_gpu)]
+    events = [fake_gpu.record(), other_gpu.record(), fake_gpu.record()]
     driver.record()
     for event in events:
         event.record()
-    calls = [call for call in driver.calls if call.startswith(("cuCtxSet", "cuEventRecord"))]
-    record = "cuEventRecord"
-    current = [f"cuCtxSetCurrent {ordinal}" for ordinal in (0, 1, 0)]
-    assert calls == [call for set_current in current for call in (set_current, record)]
+    assert driver.calls_of("cuCtxSet", "cuEventRecord") == [
+        "cuCtxSetCurrent 0",
+        "cuEventRecord",
+        "cuCtxSetCurrent 1",
+        "cuEventRecord",
+        "cuCtxSetCurrent 0",
+        "cuEventRecord",
+    ]
     other_gpu.close()
 
 
@@ -97,8 +104,8 @@ def test_freed_memory_is_given_back(driver):
     driver.record()
     gpu = module.Gpu(1)
     gpu.allocate(8)
-    last = [call for call in driver.calls if call.startswith("cuMemPoolSetAttribute")][-1]
-    assert last == f"cuMemPoolSetAttribute 4 {64 << 20}"
+    attributes = driver.calls_of("cuMemPoolSetAttribute")
+    assert attributes[-1] == f"cuMemPoolSetAttribute 4 {64 << 20}"
     gpu.close()
 
 
@@ -111,10 +118,10 @@ def test_top_k_runs_where_the_array_is(fake_gpu, driver):
         top_k(array, 2, gpu=fake_gpu)
     driver.record()
     best, _ = top_k(array, 2)
-    launch = driver.calls.index("cuLaunchKernelEx top_k_float32")
-    assert [call for call in driver.calls[:launch] if "SetCurrent" in call][
-        -1
-    ] == "cuCtxSetCurrent 1"
+    launch = "cuLaunchKernelEx top_k_float32"
+    calls = driver.calls_of("cuCtxSetCurrent", launch)
+    calls_before_launch = calls[: calls.index(launch)]
+    assert calls_before_launch[-1] == "cuCtxSetCurrent 1"
     assert download(other_gpu, best.address, (2,), np.float32).tolist() == [3, 2]  # type: ignore[union-attr]
     device_array = DeviceArray(values.ctypes.data, values.shape, values.dtype)
     with pytest.raises(ValueError, match="not in the memory of a GPU"):
@@ -156,17 +163,22 @@ def test_work_waits_for_the_uploads_before_it(early, driver):
     """And an upload for the memory that it writes to."""
     driver.start(early=early)
     gpu = module.Gpu(0)
-    sources = []  # until the work is done
+    sources = []  # with the memory they go to, until the work is done
+    results = []
     for value in (1, 2):
         memory = gpu.allocate(4)
         source = gpu.pin(4)
         back = gpu.pin(4)
         source.array[:] = value
-        gpu.upload([(memory.address + at, source.address, 2) for at in (0, 2)])
+        first_half = (memory.address, source.address, 2)
+        second_half = (memory.address + 2, source.address, 2)
+        gpu.upload([first_half, second_half])
         gpu.copy(back.address, memory.address, 4)
-        sources.append((memory, source, back))
+        sources.append((source, memory))
+        results.append(back)
     gpu.record().wait()
-    assert [back.array.tolist() for _, _, back in sources] == [[1] * 4, [2] * 4]
+    assert results[0].array.tolist() == [1] * 4
+    assert results[1].array.tolist() == [2] * 4
     gpu.close()
 
 
@@ -277,7 +289,8 @@ def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
 @pytest.mark.parametrize("early", [[], [1]])
 def test_the_driver_on_the_cpu_runs_streams_apart_as_far_as_events_allow(early, fake_gpu, driver):
     driver.start(early=early)
-    first, second = (fake_gpu._device.create_stream() for _ in range(2))  # noqa: SLF001
+    first = fake_gpu._device.create_stream()  # noqa: SLF001
+    second = fake_gpu._device.create_stream()  # noqa: SLF001
     order = []
     event = None
     for name in "ab":

@@ -1,7 +1,6 @@
 # mypy: disable-error-code=arg-type
 """The letterbox kernel against `backend.preprocess`, bit for bit."""
 
-import itertools
 import math
 
 import numpy as np
@@ -44,12 +43,24 @@ def dtype(request):
     return request.param
 
 
-def noise(random, height, width):
+def noise(random, size):
+    """An image of this height and width."""
+    height, width = size
     return random.integers(0, 256, (height, width, 3), np.uint8)
 
 
+def images_of_noise(random, sizes):
+    return [noise(random, size) for size in sizes]
+
+
+def letterboxes_of(images, canvas, preprocessing=DEFAULT):
+    """How each image is fitted into the canvas."""
+    return [fit_letterbox(image.shape[:2], canvas, preprocessing) for image in images]
+
+
 def expected(images, letterboxes, dtype, preprocessing=DEFAULT):
-    tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
+    height, width = letterboxes[0].canvas
+    tensor = np.empty((len(images), 3, height, width), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
         to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
     return tensor
@@ -74,7 +85,7 @@ def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
 
 
 def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
-    letterboxes = [fit_letterbox(image.shape[:2], canvas, preprocessing) for image in images]
+    letterboxes = letterboxes_of(images, canvas, preprocessing)
     tensor = letterbox(gpu, images, letterboxes, dtype, preprocessing)
     bits = np.dtype(f"u{dtype.itemsize}")
     expected_tensor = expected(images, letterboxes, dtype, preprocessing)
@@ -82,15 +93,15 @@ def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
 
 
 def test_one_image(dtype, gpu, random):
-    for image, canvas in CASES:
-        check(gpu, [noise(random, *image)], canvas, dtype)
+    for size, canvas in CASES:
+        check(gpu, [noise(random, size)], canvas, dtype)
 
 
 @pytest.mark.slow
 def test_a_batch_of_different_sizes(dtype, gpu, random):
     sizes = [(48, 64), (1, 1), (128, 128), (300, 17), (48, 64), (64, 48), (31, 200), (64, 64)]
     for canvas in [(64, 64), (40, 72), (384, 640)]:
-        check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
+        check(gpu, images_of_noise(random, sizes), canvas, dtype)
 
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -101,7 +112,7 @@ def test_an_input_that_follows_the_image(interpolation, dtype, gpu, random):
     by_edge = Preprocessing(Resize.SHORTEST_EDGE, interpolation, **IMAGENET, edges=(40, 70))
     for preprocessing in (by_edge, Preprocessing(Resize.NONE, interpolation, scale=1)):
         for size in [(48, 64), (1, 1), (90, 30), (40, 55)]:
-            check(gpu, [noise(random, *size)], (64, 64), dtype, preprocessing)
+            check(gpu, [noise(random, size)], (64, 64), dtype, preprocessing)
 
 
 @given(
@@ -114,8 +125,8 @@ def test_an_input_that_follows_the_image(interpolation, dtype, gpu, random):
         resize=st.sampled_from(sorted(set(Resize) - FOLLOWING)),
         interpolation=st.sampled_from(Interpolation),
         scale=st.sampled_from([1 / 255, 1.0, 1 / 127.5]),
-        mean=st.tuples(*[st.floats(-130, 130)] * 3),
-        std=st.tuples(*[st.floats(0.01, 130)] * 3),
+        mean=st.tuples(st.floats(-130, 130), st.floats(-130, 130), st.floats(-130, 130)),
+        std=st.tuples(st.floats(0.01, 130), st.floats(0.01, 130), st.floats(0.01, 130)),
         bgr=st.booleans(),
         pad=st.integers(0, 255),
         longest=st.none() | st.integers(1, 100),
@@ -126,7 +137,7 @@ def test_an_input_that_follows_the_image(interpolation, dtype, gpu, random):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_preprocessing(gpu, sizes, canvas, dtype, preprocessing, seed):
     random = np.random.default_rng(seed)
-    check(gpu, [noise(random, *size) for size in sizes], canvas, dtype, preprocessing)
+    check(gpu, images_of_noise(random, sizes), canvas, dtype, preprocessing)
 
 
 def test_every_level(dtype, gpu):
@@ -143,12 +154,12 @@ def test_images_that_are_views(dtype, gpu, random):
         np.s_[:, ::-1],
         np.s_[..., ::-1],
     ):
-        check(gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
+        check(gpu, [noise(random, (100, 100))[view]], (48, 64), dtype)
 
 
 def test_the_images_may_change_as_soon_as_they_are_staged(fake_gpu, random):
     """Nothing has run yet when the caller has its image back."""
-    image = noise(random, 30, 40)
+    image = noise(random, (30, 40))
     letterboxes = [Letterbox.fit((30, 40), (32, 32))]
     dtype = np.dtype(np.float32)
     expected_tensor = expected([image], letterboxes, dtype)
@@ -185,8 +196,8 @@ def test_one_upload_and_one_launch(random):
             self.size = size
             self.array = np.zeros(size, np.uint8)
 
-    images = [noise(random, *size) for size in [(3, 5), (7, 1), (11, 13)]]
-    letterboxes = [Letterbox.fit(image.shape[:2], (40, 72)) for image in images]
+    images = images_of_noise(random, [(3, 5), (7, 1), (11, 13)])
+    letterboxes = letterboxes_of(images, (40, 72))
     batch = LetterboxBatch(images, letterboxes, np.dtype(np.float16))
     gpu = Recorder()
     # The areas come from a slot that has held a larger batch.
@@ -194,31 +205,39 @@ def test_one_upload_and_one_launch(random):
     batch.upload(gpu, Area(4096, 10**6), device)
     batch.enqueue(gpu, device, 1 << 41)
     assert gpu.uploads == [(1 << 40, 4096, batch.size)]
-    ((name, grid, block, *arguments),) = gpu.launches
-    assert name == "letterbox_float16"
-    assert grid == (3, 5, 3)
-    assert block == 256
-    assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])
-    assert all(address % ALIGNMENT == 0 for address in arguments[:2])
-    assert arguments[2:] == [1 << 41, 40, 72, 114, 0, 0]
-    assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
+    (launch,) = gpu.launches
+    assert launch[:3] == ("letterbox_float16", (3, 5, 3), 256)
+    addresses = launch[3:5]
+    for address in addresses:
+        assert 1 << 40 <= address < (1 << 40) + batch.size
+        assert address % ALIGNMENT == 0
+    assert launch[5:] == (1 << 41, 40, 72, 114, 0, 0)
+    for number in launch[6:]:
+        assert isinstance(number, np.uint32)
 
 
 def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, random):
     """Among others, and views of such; the host copies only those that are not."""
     memory = ImageMemory(fake_gpu)
 
-    def decoded(*size):
+    def decoded(size):
         image = memory.allocate(size)
-        image[:] = noise(random, *size)
+        image[:] = noise(random, size)
         return image
 
-    images = [decoded(33, 31), noise(random, 20, 15), decoded(64, 40)[10:50], decoded(1, 2)]
-    images += [noise(random, 20, 15), decoded(50, 70)[5:40, 3:9]]
+    images = [
+        decoded((33, 31)),
+        noise(random, (20, 15)),
+        decoded((64, 40))[10:50],
+        decoded((1, 2)),
+        noise(random, (20, 15)),
+        decoded((50, 70))[5:40, 3:9],
+    ]
     check(fake_gpu, images, (48, 64), dtype)
-    letterboxes = [Letterbox.fit(image.shape[:2], (48, 64)) for image in images]
+    letterboxes = letterboxes_of(images, (48, 64))
     batch = LetterboxBatch(images, letterboxes, dtype)
-    copies = [LetterboxBatch([image.copy() for image in images], letterboxes, dtype).size]
+    copies = [image.copy() for image in images]
+    size_of_copies = LetterboxBatch(copies, letterboxes, dtype).size
     staged = fake_gpu.pin(batch.staged_size)  # not a byte more is written
     device = fake_gpu.allocate(batch.size)
     tensor = fake_gpu.allocate(10**6)
@@ -228,27 +247,26 @@ def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, r
     batch.upload(fake_gpu, staged, device)
     batch.enqueue(fake_gpu, device, tensor.address)
     fake_gpu.synchronize()
-    direct = [images[0], images[2], images[3]]
-    assert [(source, size) for _, source, size in uploads] == [
-        (staged.address, batch.staged_size)
-    ] + [(image.ctypes.data, image.nbytes) for image in direct]
-    assert batch.size == copies[0]
-    assert batch.size - batch.staged_size == sum(
-        -(-direct_image.nbytes // ALIGNMENT) * ALIGNMENT for direct_image in direct
-    )
-    del fake_gpu.upload, images, direct, batch
+    sources = [(source, size) for _, source, size in uploads]
+    expected_sources = [(staged.address, batch.staged_size)]
+    size_of_direct = 0
+    for image in (images[0], images[2], images[3]):
+        expected_sources.append((image.ctypes.data, image.nbytes))
+        size_of_direct += math.ceil(image.nbytes / ALIGNMENT) * ALIGNMENT
+    assert sources == expected_sources
+    assert batch.size == size_of_copies
+    assert batch.size - batch.staged_size == size_of_direct
+    del fake_gpu.upload, images, image, batch
     memory.close()
 
 
 def test_images_of_one_size_share_their_tables(random):
     """A video's frames take hardly more room than their pixels."""
-    images = [noise(random, 16, 16) for _ in range(4)]
-    letterboxes = [Letterbox.fit((16, 16), (640, 640))] * 4
-    sizes = [
-        LetterboxBatch(images[:count], letterboxes[:count], np.dtype(np.float32)).size
-        for count in (1, 2, 3, 4)
-    ]
+    images = images_of_noise(random, [(16, 16)] * 4)
+    letterboxes = letterboxes_of(images, (640, 640))
+    sizes = []
+    for count in (1, 2, 3, 4):
+        batch = LetterboxBatch(images[:count], letterboxes[:count], np.dtype(np.float32))
+        sizes.append(batch.size)
     descriptor = 48
-    assert {after - before for before, after in itertools.pairwise(sizes)} == {
-        images[0].nbytes + descriptor
-    }
+    assert set(np.diff(sizes)) == {images[0].nbytes + descriptor}

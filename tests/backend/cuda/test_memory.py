@@ -31,6 +31,16 @@ def memory(fake_gpu):
     memory.close()
 
 
+def allocate_images(memory, count):
+    """Allocate as many images of SIZE."""
+    return [memory.allocate(SIZE) for _ in range(count)]
+
+
+def are_page_locked(images):
+    """Of each image, whether it is in page-locked memory."""
+    return [is_page_locked(image) for image in images]
+
+
 def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     image = memory.allocate(SIZE)
     assert image.shape == (40, 60, 3)
@@ -49,9 +59,9 @@ def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
 
 
 def test_images_beyond_the_limit_are_in_ordinary_memory(memory, driver):
-    images = [memory.allocate(SIZE) for _ in range(6)]
-    assert [is_page_locked(image) for image in images] == [True] * 4 + [False] * 2
-    assert [image.shape for image in images] == [(40, 60, 3)] * 6
+    images = allocate_images(memory, 6)
+    assert are_page_locked(images) == [True, True, True, True, False, False]
+    assert np.shape(images) == (6, 40, 60, 3)
     assert driver.held == 4
     del images[0]
     assert is_page_locked(memory.allocate(SIZE))
@@ -59,7 +69,7 @@ def test_images_beyond_the_limit_are_in_ordinary_memory(memory, driver):
 
 
 def test_memory_of_other_sizes_makes_room(memory, driver):
-    images = [memory.allocate(SIZE) for _ in range(4)]
+    images = allocate_images(memory, 4)
     assert not is_page_locked(memory.allocate((40, 80)))
     del images[:2]
     assert is_page_locked(memory.allocate((40, 80)))  # 12288 bytes
@@ -85,10 +95,10 @@ def test_the_limit_follows_the_batches(max_images, total, fake_gpu, driver, monk
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: machine)
     memory = ImageMemory(fake_gpu, limit=4 * LOCKED)
     memory.follow(LOCKED)
-    images = [memory.allocate(SIZE) for _ in range(7)]
-    assert [is_page_locked(image) for image in images] == [True] * 6 + [False]
+    images = allocate_images(memory, 7)
+    assert are_page_locked(images) == [True, True, True, True, True, True, False]
     memory.follow(100 * LOCKED)  # as far as the system is spared
-    images = images + [memory.allocate(SIZE) for _ in range(3)]
+    images += allocate_images(memory, 3)
     assert driver.held == 8
     images.clear()
     memory.close()
@@ -164,9 +174,8 @@ def test_memory_may_come_back_at_any_time(memory):
 
 def test_only_arrays_that_were_lent_count_as_page_locked(memory):
     image = memory.allocate(SIZE)
-    assert all(
-        is_page_locked(array) for array in (image, image[3:7], image[:, :, :], image[5:6, 2:9])
-    )
+    for array in (image, image[3:7], image[:, :, :], image[5:6, 2:9]):
+        assert is_page_locked(array)
     ordinary = np.zeros((4, 4, 3), np.uint8)
     for array in (
         ordinary,

@@ -148,21 +148,32 @@ def test_confidences_of_classes(gpu, random):
     ("size", "selection_options"),
     [
         (
-            [((2, 5), anchors) for anchors in (1, 33, 1025, 8400)],
-            [SelectionOptions(0.25, k, None, None, multi_label=NEVER) for k in (1, 300, 5000)],
+            [((2, 5), 1), ((2, 5), 33), ((2, 5), 1025), ((2, 5), 8400)],
+            [
+                SelectionOptions(0.25, 1, None, None, multi_label=NEVER),
+                SelectionOptions(0.25, 300, None, None, multi_label=NEVER),
+                SelectionOptions(0.25, 5000, None, None, multi_label=NEVER),
+            ],
         ),
         (
             [((2, 3), 2500)],  # more rows than fit into shared memory
-            [SelectionOptions(0.0, 10**9, None, None, within_anchors=True)]
-            + [SelectionOptions(0.0, k, None, None) for k in (SHARED_LIST, SHARED_LIST + 1, 10**9)],
+            [
+                SelectionOptions(0.0, 10**9, None, None, within_anchors=True),
+                SelectionOptions(0.0, SHARED_LIST, None, None),
+                SelectionOptions(0.0, SHARED_LIST + 1, None, None),
+                SelectionOptions(0.0, 10**9, None, None),
+            ],
         ),
         (
             [((2, 80), 1025)],
-            [SelectionOptions(0.25, 300, frozenset({79, 0, 33}), iou) for iou in (None, 0.5)],
+            [
+                SelectionOptions(0.25, 300, frozenset({79, 0, 33}), None),
+                SelectionOptions(0.25, 300, frozenset({79, 0, 33}), 0.5),
+            ],
         ),
         (
             [((1, 3), 0), ((3, 3), 0)],
-            [SelectionOptions(0.25, 300, None, iou) for iou in (None, 0.5)],
+            [SelectionOptions(0.25, 300, None, None), SelectionOptions(0.25, 300, None, 0.5)],
         ),
     ],
     ids=["one class per anchor", "many rows", "selected classes", "no anchors"],
@@ -194,11 +205,15 @@ SUPPRESSIONS += [(2100, 10**9), (8400, 300)]
     ("anchors", "max_det"), thin("heads to suppress boxes of", SUPPRESSIONS, 8)
 )
 def test_non_maximum_suppression(gpu, random, anchors, max_det):
-    if anchors < 1000:
-        cases = itertools.product(SCORES, (True, False), (True, False))
-    else:
-        layouts = itertools.cycle(itertools.product((True, False), repeat=2))
-        cases = ((scores, *layout) for scores, layout in zip(SCORES, layouts, strict=False))
+    layouts = [(True, True), (True, False), (False, True), (False, False)]
+    cases = []
+    for number, scores in enumerate(SCORES):
+        if anchors < 1000:
+            for cxcywh, together in layouts:
+                cases.append((scores, cxcywh, together))
+        else:  # one layout each, in turns
+            cxcywh, together = layouts[number % len(layouts)]
+            cases.append((scores, cxcywh, together))
     for scores, cxcywh, together in cases:
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, :4] *= np.float32(0.25)  # crowded

@@ -92,33 +92,34 @@ WATCHED = {
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    kernels = "".join(
-        f'extern "C" __global__ void k{number}(int* in, int* out, int* rest)'
-        f"{{ {ALONE} (void)s, (void)t, (void)b, (void)in, (void)out, (void)rest; {body} }}\n"
-        for number, body in enumerate(WATCHED)
-    )
-    sources = {"test.cu": f"struct half {{ unsigned short bits; }};\n{kernels}"}
-    return Shim(sources, tmp_path_factory.mktemp("watched"), watched=True)
+    code = "struct half { unsigned short bits; };\n"
+    for number, body in enumerate(WATCHED):
+        code += f'extern "C" __global__ void k{number}(int* in, int* out, int* rest)'
+        code += (
+            f"{{ {ALONE} (void)s, (void)t, (void)b, (void)in, (void)out, (void)rest; {body} }}\n"
+        )
+    return Shim({"test.cu": code}, tmp_path_factory.mktemp("watched"), watched=True)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_accesses_that_nothing_orders_and_wrong_ones_are_told(watched, reverse):
     several = np.zeros((3, 256), np.int32)  # rows, so that nothing lies beside one by chance
-    arrays = [watched.watch(several[0, 64:128]), watched.watch(several[1, :128])]
-    arrays.append(watched.watch(several[2, 64:128], written=False))
+    inputs = watched.watch(several[0, 64:128])
+    outputs = watched.watch(several[1, :128])
+    rest = watched.watch(several[2, 64:128], written=False)
     messages = {}
     for number, body in enumerate(WATCHED):
-        messages[body], several[:] = "", 0
+        messages[body] = ""
+        several[:] = 0
         watched.watch(several[2, 64:128], written=False)
         try:
-            watched.launch(f"k{number}", (2, 1, 1), 64, *arrays, reverse=reverse)
+            watched.launch(f"k{number}", (2, 1, 1), 64, inputs, outputs, rest, reverse=reverse)
         except ShimError as error:
             messages[body] = str(error)
-    wrong = {
-        body: messages[body]
-        for body, expected in WATCHED.items()
-        if expected not in messages[body] or (messages[body] and not expected)
-    }
+    wrong = {}
+    for body, expected in WATCHED.items():
+        if expected not in messages[body] or (messages[body] and not expected):
+            wrong[body] = messages[body]
     assert wrong == {}
 
 

@@ -11,10 +11,9 @@ def layers(*entries):
     names = ("layerType", "runtimePrecision", "primitiveType")
     nodes = []
     for entry in entries:
-        info = {
-            name: SimpleNamespace(astype=lambda _, value=value: value)
-            for name, value in zip(names, entry, strict=True)
-        }
+        info = {}
+        for name, value in zip(names, entry, strict=True):
+            info[name] = SimpleNamespace(astype=lambda _, value=value: value)
         nodes.append(SimpleNamespace(get_rt_info=lambda info=info: info))
     return SimpleNamespace(
         get_runtime_model=lambda: SimpleNamespace(get_ops=lambda: nodes),

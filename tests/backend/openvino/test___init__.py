@@ -30,9 +30,9 @@ def test_networks_in_8_bits_of_free_size_are_refused(
     model_input = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
     compiled = SimpleNamespace(input=lambda _: model_input, get_property=lambda _: 1)
     monkeypatch.setattr(package, "open_network", lambda **_: (compiled, precision))
-    arguments = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
+    model = prepare(make_model())
     with pytest.raises(ModelError, match="8 bits") if refused else contextlib.nullcontext():
-        package.open_backend(*arguments)
+        package.open_backend(model, Device.parse("openvino"), DeviceOptions())
 
 
 @pytest.mark.slow

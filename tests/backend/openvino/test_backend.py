@@ -30,22 +30,26 @@ def backend(make_model):
     backend.close()
 
 
-def start(backend, *squares):
-    buffer = backend.infer(backend.prepare([image_of(squares)], PLACED))
+def start(backend, square):
+    """Enqueue an image with one square: its colour, column and row."""
+    buffer = backend.infer(backend.prepare([image_of([square])], PLACED))
     return backend.select(buffer, PLACED, WANTED)
 
 
 def test_batches_in_flight_share_nothing(backend):
     """Far more than there are streams, waited for in any order, some of them twice."""
-    cells = [(column, row) for row in range(8) for column in range(8)]
     for order in (1, -1):
-        pending = [start(backend, (NAMES[sum(cell) % 3], *cell)) for cell in cells]
-        for cell, wait in list(zip(cells, pending, strict=True))[::order]:
+        pending = []
+        for row in range(8):
+            for column in range(8):
+                square = (NAMES[(column + row) % 3], column, row)
+                pending.append((square, start(backend, square)))
+        for (colour, column, row), wait in pending[::order]:
             for _ in range(2):
                 (detections,) = wait()
-                assert detections.xyxy.tolist() == [cell_box(*cell)]
-                assert detections.class_name.tolist() == [NAMES[sum(cell) % 3]]
-    assert len(backend.idle_requests) == len(cells)
+                assert detections.xyxy.tolist() == [cell_box(column, row)]
+                assert detections.class_name.tolist() == [colour]
+    assert len(backend.idle_requests) == 8 * 8
 
 
 def test_what_was_read_stays_when_a_request_runs_again(backend):

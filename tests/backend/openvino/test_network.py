@@ -175,7 +175,8 @@ def test_tensors_of_any_graph_by_name():
     ones.flags.writeable = False
     outputs = tensors.run_watched("given", ones)
     outputs_of_twos = tensors.run_watched("given", ones * 2)
-    assert {name: tensor.shape for name, tensor in outputs.items()} == {"made": (1, 16, 6, 6)}
+    assert list(outputs) == ["made"]
+    assert outputs["made"].shape == (1, 16, 6, 6)
     np.testing.assert_allclose(outputs_of_twos["made"], 2 * outputs["made"], rtol=1e-5)
     with pytest.raises(InferenceError, match=r"\[1, 16, 4\]"):
         tensors.run_watched("given", np.ones((1, 16, 4), np.float32))
