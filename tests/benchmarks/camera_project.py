@@ -190,7 +190,7 @@ def write_labels(folder: Path) -> None:
 
 def run(command: str, folder: Path) -> None:
     """Run a command in a folder, and print what it took, and the end of what it said."""
-    program = [sys.executable, "-m", *shlex.split(command)]
+    program = [sys.executable, "-m"] + shlex.split(command)
     bytes_before = size_of(folder)
     start = time.perf_counter()
     with (folder / "stdout.txt").open("wb") as stdout, (folder / "stderr.txt").open("wb") as stderr:

@@ -57,12 +57,16 @@ def labelled(folder: Path) -> Iterator[tuple[Path, list[Symbol]]]:
         symbols_by_file = defaultdict(list)
         for row in csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"):
             symbols_by_file[row["file"]].append(Symbol(row.get("text") or row["ean"], None))
-        yield from ((folder / name, symbols) for name, symbols in symbols_by_file.items())
+        for name, symbols in symbols_by_file.items():
+            yield folder / name, symbols
         return
     for path in sorted(folder.glob("*.txt")):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        numbers = [float(number) for line in lines if line[:1].isdigit() for number in line.split()]
-        symbols = [Symbol(None, corners) for corners in np.reshape(numbers, (-1, 4, 2))]
+        numbers = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line[:1].isdigit():
+                numbers += line.split()
+        corners_of_symbols = np.array(numbers, np.float64).reshape(-1, 4, 2)
+        symbols = [Symbol(None, corners) for corners in corners_of_symbols]
         images = [image for image in path.parent.glob(f"{path.stem}.*") if image != path]
         if symbols and images:
             yield images[0], symbols
@@ -72,8 +76,10 @@ def zxing(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
     """zxing-cpp, as it comes."""
     symbols = []
     for barcode in zxingcpp.read_barcodes(pixels, text_mode=zxingcpp.TextMode.Plain):
-        ends = (barcode.position.top_left, barcode.position.bottom_right)
-        symbols.append(Symbol(barcode.text, np.array([(end.x, end.y) for end in ends], np.float64)))
+        first = barcode.position.top_left
+        last = barcode.position.bottom_right
+        corners = np.array([(first.x, first.y), (last.x, last.y)], np.float64)
+        symbols.append(Symbol(barcode.text, corners))
     return symbols
 
 
@@ -83,9 +89,8 @@ def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
     for detector in (cv2.QRCodeDetector(), cv2.barcode.BarcodeDetector()):
         ok, texts, corners, _ = detector.detectAndDecodeMulti(pixels)
         if ok:
-            symbols += [
-                Symbol(*text_and_corners) for text_and_corners in zip(texts, corners, strict=True)
-            ]
+            for text, corners_of_symbol in zip(texts, corners, strict=True):
+                symbols.append(Symbol(text, corners_of_symbol))
     return symbols
 
 
@@ -99,13 +104,12 @@ def detcli(stack: ExitStack, model: str) -> Reader:
         image = Image.whole(pixels)
         (detections,) = run.detector.submit([image])()
         record = watcher(Record(Origin(""), 0, "", "", picture=image, detections=detections))
-        return [
-            Symbol(
-                detection.get("text"),
-                np.array([[detection["x1"], detection["y1"]], [detection["x2"], detection["y2"]]]),
-            )
-            for detection in record.to_json()["detections"]
-        ]
+        symbols = []
+        for detection in record.to_json()["detections"]:
+            first = (detection["x1"], detection["y1"])
+            last = (detection["x2"], detection["y2"])
+            symbols.append(Symbol(detection.get("text"), np.array([first, last])))
+        return symbols
 
     return read
 
@@ -116,15 +120,25 @@ def readers(stack: ExitStack, model: str) -> dict[str, Reader]:
     if importlib.util.find_spec("pyzbar"):
         from pyzbar import pyzbar
 
-        reader_by_name["ZBar"] = lambda pixels: [
-            Symbol(barcode.data.decode(errors="replace"), np.array(barcode.polygon, np.float64))
-            for barcode in pyzbar.decode(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
-        ]
+        def zbar(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
+            symbols = []
+            for barcode in pyzbar.decode(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)):
+                text = barcode.data.decode(errors="replace")
+                symbols.append(Symbol(text, np.array(barcode.polygon, np.float64)))
+            return symbols
+
+        reader_by_name["ZBar"] = zbar
     if hasattr(cv2, "wechat_qrcode_WeChatQRCode"):
-        wechat = cv2.wechat_qrcode_WeChatQRCode()
-        reader_by_name["WeChat"] = lambda pixels: [
-            Symbol(*barcode) for barcode in zip(*wechat.detectAndDecode(pixels), strict=True)
-        ]
+        detector = cv2.wechat_qrcode_WeChatQRCode()
+
+        def wechat(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
+            symbols = []
+            texts, corners = detector.detectAndDecode(pixels)
+            for text, corners_of_symbol in zip(texts, corners, strict=True):
+                symbols.append(Symbol(text, corners_of_symbol))
+            return symbols
+
+        reader_by_name["WeChat"] = wechat
     return reader_by_name
 
 
@@ -133,30 +147,42 @@ def same_form(text: str) -> str:
     return text.zfill(13) if text.isdecimal() and len(text) >= 8 else text
 
 
+def texts_of(symbols: list[Symbol]) -> Counter[str]:
+    """How often each text occurs, as it is compared; without symbols that were not read."""
+    return Counter(same_form(symbol.text) for symbol in symbols if symbol.text)
+
+
 def judge(labels: list[Symbol], detected: list[Symbol]) -> Counter[str]:
     """How many symbols are found and read, and how many texts are wrong."""
-    texts = Counter(same_form(symbol.text) for symbol in detected if symbol.text)
-    label_texts = Counter(same_form(symbol.text) for symbol in labels if symbol.text)
-    lengths = {len(text) for text in label_texts}
+    texts = texts_of(detected)
+    label_texts = texts_of(labels)
+    label_lengths = {len(text) for text in label_texts}
     counts = Counter(
-        found=min(len(detected), label_texts.total()),
-        read=(texts & label_texts).total(),
-        wrong=sum(len(text) in lengths for text in texts if text not in label_texts),
+        found=min(len(detected), label_texts.total()), read=(texts & label_texts).total(), wrong=0
     )
+    for text in texts:
+        if text not in label_texts and len(text) in label_lengths:
+            counts["wrong"] += 1
     for symbol in labels:
         if symbol.corners is not None:
-            quad = symbol.corners.astype(np.float32)
-            inside = [
-                candidate
-                for candidate in detected
-                if candidate.corners is not None
-                and cv2.pointPolygonTest(
-                    quad, candidate.corners.mean(0).tolist(), measureDist=False
-                )
-                >= 0
-            ]
-            counts.update(found=bool(inside), read=any(candidate.text for candidate in inside))
+            is_found = False
+            is_read = False
+            for candidate in detected:
+                if has_middle_in(symbol.corners, candidate):
+                    is_found = True
+                    if candidate.text:
+                        is_read = True
+            counts.update(found=is_found, read=is_read)
     return counts
+
+
+def has_middle_in(corners: Points, candidate: Symbol) -> bool:
+    """Whether the middle of a located symbol lies in the quadrilateral of these corners."""
+    if candidate.corners is None:
+        return False
+    quad = corners.astype(np.float32)
+    middle = candidate.corners.mean(0).tolist()
+    return cv2.pointPolygonTest(quad, middle, measureDist=False) >= 0
 
 
 def main() -> None:
@@ -178,15 +204,19 @@ def main() -> None:
                     detected = reader(pixels)  # type: ignore[arg-type]
                     seconds[name] += time.process_time() - begun
                     counts[name] += judge(symbols, detected)
-            checked = any(symbol.text for _, symbols in images for symbol in symbols)
-            total = sum(len(symbols) for _, symbols in images)
+            total = 0
+            has_texts = False
+            for _, symbols in images:
+                total += len(symbols)
+                if texts_of(symbols):
+                    has_texts = True
             print(f"\n{folder.name}: {total} symbols in {len(images)} images\n")
             print("| | found | read | wrong | seconds an image | times zxing-cpp |")
             print("| --- | --- | --- | --- | --- | --- |")
             for name, count in counts.items():
                 per_image = seconds[name] / len(images)
                 times = seconds[name] / seconds["zxing-cpp"]
-                wrong = count["wrong"] if checked else "-"
+                wrong = count["wrong"] if has_texts else "-"
                 columns = f"{count['found']} | {count['read']} | {wrong}"
                 print(f"| {name} | {columns} | {per_image:.3f} | {times:.1f} |")
 

@@ -71,16 +71,17 @@ def main():
         costs = {name: measure(command) for name, command in commands.items()}
         rounds.append(costs)
     for name in commands:
-        wall_s = statistics.median(costs[name].wall_s for costs in rounds)
-        processor_s = statistics.median(costs[name].processor_s for costs in rounds)
-        memory_mb = statistics.median(costs[name].memory_mb for costs in rounds)
+        costs_of_command = [costs[name] for costs in rounds]
+        wall_s, processor_s, memory_mb = np.median(costs_of_command, axis=0)
         print(f"{name:16} {wall_s:6.3f} s  processor {processor_s:6.3f} s  {memory_mb:6.1f} MB")
     print_ratio("wall time", "wall_s", rounds)
     print_ratio("processor time", "processor_s", rounds)
     print_ratio("peak memory", "memory_mb", rounds)
     for option in ("--help", "--version"):
-        runs = [run_process([program, option]) for _ in range(arguments.runs)]
-        print(f"detcli {option:10} {statistics.median(run.whole_process_s for run in runs):6.3f} s")
+        seconds = []
+        for _ in range(arguments.runs):
+            seconds.append(run_process([program, option]).whole_process_s)
+        print(f"detcli {option:10} {statistics.median(seconds):6.3f} s")
 
 
 if __name__ == "__main__":

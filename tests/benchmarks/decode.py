@@ -14,7 +14,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from in_turns import take_turns
+from in_turns import medians_of, take_turns
 
 from detcli.config.config import Settings
 from detcli.run import keep_freed_memory
@@ -41,13 +41,11 @@ def measure(decoders, files, rounds):
             decode(data)
 
     calls = {name: partial(all_files, decode) for name, decode in decoders.items()}
-    seconds = take_turns(calls, rounds=rounds)
-    medians = {
-        name: statistics.median(figures) / len(files) * 1000 for name, figures in seconds.items()
-    }
+    medians = medians_of(take_turns(calls, rounds=rounds))
     first = next(iter(medians.values()))
     for name, median in medians.items():
-        print(f"{name:28} {median:7.2f} ms an image  {first / median:5.2f} times as fast")
+        ms = median / len(files) * 1000
+        print(f"{name:28} {ms:7.2f} ms an image  {first / median:5.2f} times as fast")
 
 
 def overlap(first, second):
@@ -55,8 +53,9 @@ def overlap(first, second):
     corner = np.maximum(first[:, None, :2], second[None, :, :2])
     opposite = np.minimum(first[:, None, 2:], second[None, :, 2:])
     common = np.clip(opposite - corner, 0, None).prod(-1)
-    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (first, second)]
-    return common / (areas[0][:, None] + areas[1][None] - common)
+    first_areas = (first[:, 2:] - first[:, :2]).prod(-1)
+    second_areas = (second[:, 2:] - second[:, :2]).prod(-1)
+    return common / (first_areas[:, None] + second_areas[None] - common)
 
 
 def known(detections, references):
@@ -76,8 +75,8 @@ def compare(files, arguments):
     with BatchDetector(arguments.model, "cpu", settings) as detector:
         options = DecodeOptions(fast_for=detector.canvas)
         for data in files:
-            images = [load_bytes(data), load_bytes(data, options)]
-            full, fast = (detector.submit([image])()[0] for image in images)
+            (full,) = detector.submit([load_bytes(data)])()
+            (fast,) = detector.submit([load_bytes(data, options)])()
             counts += (len(full), known(full, fast), len(fast), known(fast, full))
     print(f"of {counts[0]} boxes in full, fast has {counts[1]}: {counts[1] / counts[0]:.2%}")
     print(f"of {counts[2]} boxes of fast, full has {counts[3]}: {counts[3] / counts[2]:.2%}")
@@ -99,10 +98,18 @@ def main():
         keep_freed_memory()
     files = list(read(arguments.folder, arguments.enlarge))
     fast = DecodeOptions(fast_for=(arguments.side, arguments.side))
-    images = [load_bytes(data, fast) for data in files]
-    reduced = sum(image.pixels.shape[:2] != image.size for image in images)
-    size = statistics.median(image.size[0] * image.size[1] / 1e6 for image in images)
-    print(f"{len(files)} images of {size:.1f} megapixels, {reduced} large enough to be reduced")
+    reduced_count = 0
+    megapixels = []
+    for data in files:
+        image = load_bytes(data, fast)
+        height, width = image.size
+        megapixels.append(height * width / 1e6)
+        if image.pixels.shape[:2] != image.size:
+            reduced_count += 1
+    size = statistics.median(megapixels)
+    print(
+        f"{len(files)} images of {size:.1f} megapixels, {reduced_count} large enough to be reduced"
+    )
     decoders = {
         "cv2.imdecode": lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
         "detcli": load_bytes,

@@ -1,6 +1,7 @@
 """What benchmarks time, a head like a detector's and ways to sort, and how: in turns."""
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -60,8 +61,11 @@ def take_turns(
         rounds: Minimum number of turns for each implementation.
     """
     generator = np.random.default_rng(0)
-    repeats = {name: repeats_of(call) for name, call in implementations.items()}
-    seconds_of = {name: [] for name in implementations}
+    repeats = {}
+    seconds_of: dict[str, list[float]] = {}
+    for name, call in implementations.items():
+        repeats[name] = repeats_of(call)
+        seconds_of[name] = []
     start, completed = time.perf_counter(), 0
     while completed < rounds or time.perf_counter() - start < seconds:
         for name in map(str, generator.permutation(list(implementations))):
@@ -76,6 +80,11 @@ def take_turns(
     return seconds_of
 
 
+def medians_of(seconds_of: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each implementation's samples."""
+    return {name: statistics.median(seconds) for name, seconds in seconds_of.items()}
+
+
 def sample(call: Callable[[], object], repeats: int = 1) -> float:
     """Seconds of a call, the mean of some repeats."""
     start = time.perf_counter()
@@ -87,5 +96,5 @@ def sample(call: Callable[[], object], repeats: int = 1) -> float:
 def repeats_of(call: Callable[[], object]) -> int:
     """Calls that make up a sample, so that the clock's own time is negligible."""
     call()
-    shortest = min(sample(call) for _ in range(3))
+    shortest = min(sample(call), sample(call), sample(call))
     return max(1, min(MAX_REPEATS, math.ceil(MIN_SAMPLE_S / shortest)))

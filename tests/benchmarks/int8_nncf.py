@@ -33,9 +33,14 @@ def main() -> None:
     with_shapes = infer_shapes(model)
     reading = read_graph(with_shapes, options.model.name, None)
     head = reading.adaptation.head
-    exact = decode_nodes(with_shapes.graph, (piece.tensor for piece in head.boxes))
-    scores = (piece.tensor for piece in head.scores)
+    boxes = [piece.tensor for piece in head.boxes]
+    scores = [piece.tensor for piece in head.scores]
+    exact = decode_nodes(with_shapes.graph, boxes)
     exact |= score_convolutions(with_shapes.graph, scores, FLOAT_DEPTH)
+    exact_names = []
+    for node in model.graph.node:
+        if node.output[0] in exact:
+            exact_names.append(node.name)
     with Sources([options.folder]) as sources:
         images = list(load_images(sources, lambda: None))
     name = reading.contract.input_name
@@ -45,9 +50,7 @@ def main() -> None:
         nncf.Dataset(tensors, lambda tensor: {name: tensor}),
         preset=nncf.QuantizationPreset.MIXED,
         subset_size=len(tensors),
-        ignored_scope=nncf.IgnoredScope(
-            names=[node.name for node in model.graph.node if node.output[0] in exact]
-        ),
+        ignored_scope=nncf.IgnoredScope(names=exact_names),
     )
     options.out.write_bytes(serialised(quantised))
 

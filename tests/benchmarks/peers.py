@@ -12,12 +12,14 @@ import argparse
 import os
 import re
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
+
+import numpy as np
 
 LOOP = """
 import sys
@@ -100,17 +102,17 @@ def main() -> None:
 
         for name in commands:
             run(command(name, image))  # fills caches
-        rounds = [
-            {name: (run(command(name, image)), run(command(name, folder))) for name in commands}
-            for _ in range(options.rounds)
-        ]
+        rounds_of: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        for _ in range(options.rounds):
+            for name in commands:
+                start_s, _ = run(command(name, image))
+                folder_s, peak_mb = run(command(name, folder))
+                rate = (count - 1) / (folder_s - start_s)
+                rounds_of[name].append((rate, start_s, peak_mb))
     print("| | images/s | start | memory |\n| --- | --- | --- | --- |")
-    for name in commands:
-        starts = [single[0] for single, _ in (turn[name] for turn in rounds)]
-        rates = [(count - 1) / (many[0] - single[0]) for single, many in (t[name] for t in rounds)]
-        memory = [many[1] for _, many in (turn[name] for turn in rounds)]
-        figures = f"{statistics.median(rates):.1f} | {statistics.median(starts):.2f} s"
-        print(f"| {name} | {figures} | {statistics.median(memory):.0f} MB |")
+    for name, rounds in rounds_of.items():
+        rate, start_s, peak_mb = np.median(rounds, axis=0)
+        print(f"| {name} | {rate:.1f} | {start_s:.2f} s | {peak_mb:.0f} MB |")
     for precision in ("f32", "bf16"):
         rate = network_alone(options.model, options.alone, precision)
         print(f"| benchmark_app, network alone, {precision} | {rate:.1f} | | |")

@@ -12,14 +12,13 @@ device wants. `--only` leaves out what has none of these texts in its name, exce
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import openvino
-from in_turns import take_turns
+from in_turns import medians_of, take_turns
 
 from detcli import DeviceOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
@@ -42,7 +41,10 @@ def detcli(model: Path, folder: Path, device: str, *, half: bool = False) -> Cal
     def run() -> int:
         with Sources([str(folder)]) as sources:
             clones = [device] * (detector.workers - 1)
-            return sum(1 for _ in Pipeline(detector, detector.batch_size, clones).run(sources))
+            count = 0
+            for _ in Pipeline(detector, detector.batch_size, clones).run(sources):
+                count += 1
+            return count
 
     return run
 
@@ -90,8 +92,16 @@ def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
     """Ultralytics on OpenVINO."""
     from ultralytics import YOLO
 
-    network, names = YOLO(model, task="detect"), [str(path) for path in paths]
-    return lambda: sum(1 for _ in network.predict(names, device="cpu", verbose=False, stream=True))
+    network = YOLO(model, task="detect")
+    names = [str(path) for path in paths]
+
+    def run() -> int:
+        count = 0
+        for _ in network.predict(names, device="cpu", verbose=False, stream=True):
+            count += 1
+        return count
+
+    return run
 
 
 def by_ncnn(folder: Path) -> Callable[[], int]:
@@ -147,20 +157,21 @@ def main() -> None:
         runners[f"detcli, openvino {name}"] = detcli(options.int8, folder, "openvino", half=half)
         runners[f"plain loop, {name}"] = plain_loop(options.int8, paths, rest)
         runners[f"network alone, {name}"] = network_alone(options.int8, rest)
-    runners |= {f"yolo predict, {path.name}": yolo(path, paths) for path in options.yolo}
+    for path in options.yolo:
+        runners[f"yolo predict, {path.name}"] = yolo(path, paths)
     if options.ncnn:
         runners["network alone, ncnn"] = by_ncnn(options.ncnn)
-    selected_names = ["detcli, cpu"] + options.only
-    runners = {
-        name: runner
-        for name, runner in runners.items()
-        if any(text in name for text in selected_names)
-    }
-    counts = {name: runner() for name, runner in runners.items()}  # also the warm-up
-    seconds_of = take_turns(runners, rounds=options.rounds)
-    rates = {name: counts[name] / statistics.median(times) for name, times in seconds_of.items()}
-    for name, rate in rates.items():
-        print(f"{name:28} {rate:6.1f} a second  {rate / rates['detcli, cpu']:5.2f} times cpu's")
+    selected_runners = {}
+    for name, runner in runners.items():
+        for text in ["detcli, cpu"] + options.only:
+            if text in name:
+                selected_runners[name] = runner
+    counts = {name: runner() for name, runner in selected_runners.items()}  # also the warm-up
+    medians = medians_of(take_turns(selected_runners, rounds=options.rounds))
+    cpu_rate = counts["detcli, cpu"] / medians["detcli, cpu"]
+    for name, median in medians.items():
+        rate = counts[name] / median
+        print(f"{name:28} {rate:6.1f} a second  {rate / cpu_rate:5.2f} times cpu's")
 
 
 if __name__ == "__main__":

@@ -172,13 +172,14 @@ def review(population, grid, plan, loss, sample_above, random):
 def best_possible(population, loss):
     """The share of units that a perfect review could put aside."""
     animals = int(population.has_animal.sum())
-    thresholds = np.unique(population.scores[population.has_animal])
-    kept = [
-        t for t in thresholds if keeps_loss(lost := population.lost_at(t), animals - lost, loss)
-    ]
-    if not kept:
+    highest = None
+    for threshold in np.unique(population.scores[population.has_animal]):
+        lost = population.lost_at(threshold)
+        if keeps_loss(lost, animals - lost, loss):
+            highest = threshold
+    if highest is None:
         return 0.0
-    return float((population.scores < max(kept)).mean())
+    return float((population.scores < highest).mean())
 
 
 def too_high(population, loss):

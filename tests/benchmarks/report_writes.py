@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     counted_sync = CountedSync(arguments.sync_ms / 1000)
     os.fsync = counted_sync
-    sys.argv = ["detcli", *arguments.command]
+    sys.argv = ["detcli"] + arguments.command
     start = time.perf_counter()
     try:
         runpy.run_module("detcli", run_name="__main__", alter_sys=True)

@@ -8,11 +8,10 @@ anything is timed, all must agree. `benchmarks.gpu` compares on a GPU.
 
 import argparse
 import platform
-import statistics
 from functools import partial
 
 import numpy as np
-from in_turns import argpartition, detector_head, stable_argsort, take_turns
+from in_turns import argpartition, detector_head, medians_of, stable_argsort, take_turns
 
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.data.topk import top_k
@@ -46,8 +45,7 @@ def by_torch(torch, head, confidence):
 
 def report(title, implementations, seconds):
     """Time implementations and print their medians."""
-    seconds_of = take_turns(implementations, seconds)
-    medians = {name: statistics.median(samples) for name, samples in seconds_of.items()}
+    medians = medians_of(take_turns(implementations, seconds))
     print(f"\n{title}")
     for name, median in medians.items():
         ratio = median / medians["detcli"]
@@ -79,17 +77,21 @@ def main():
     for title, head in heads.items():
         for confidence in (0.0, 0.25):
             expected = by_order(stable_argsort, head, confidence)
-            ready = {name: partial(run, head, confidence) for name, run in selections.items()}  # type: ignore[arg-type, operator]
-            for run in ready.values():
-                np.testing.assert_array_equal(run(), expected)
+            ready = {}
+            for name, select_scores in selections.items():
+                ready[name] = partial(select_scores, head, confidence)  # type: ignore[arg-type, operator]
+                np.testing.assert_array_equal(ready[name](), expected)
             ready["class maximum alone"] = partial(head[4:].max, axis=0)
             report(f"[1,84,8400] -> 300, scores {title}, conf {confidence}", ready, seconds)
     for length in ROWS:
         row = generator.random(length, np.float32)
         np.testing.assert_array_equal(top_k(row, KEEP)[1], stable_argsort(row, KEEP))
-        rows = {"detcli": partial(top_k, row, KEEP)}
-        rows |= {sort.__name__: partial(sort, row, KEEP) for sort in (stable_argsort, argpartition)}
-        report(f"one row of {length} -> {KEEP}", rows, seconds)
+        sorts = {
+            "detcli": partial(top_k, row, KEEP),
+            "stable_argsort": partial(stable_argsort, row, KEEP),
+            "argpartition": partial(argpartition, row, KEEP),
+        }
+        report(f"one row of {length} -> {KEEP}", sorts, seconds)
 
 
 if __name__ == "__main__":

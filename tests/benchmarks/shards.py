@@ -56,9 +56,12 @@ def timed(source: str, model: str, kind: str) -> float:
 
 def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
     """Take turns, and print medians and their ratios."""
-    kinds = ("predict", *engines)
-    totals: dict[str, list[float]] = {kind: [] for kind in kinds}
-    steady: dict[str, list[float]] = {kind: [] for kind in kinds}
+    kinds = ["predict"] + engines
+    totals: dict[str, list[float]] = {}
+    steady: dict[str, list[float]] = {}
+    for kind in kinds:
+        totals[kind] = []
+        steady[kind] = []
     with tempfile.TemporaryDirectory() as few:
         for path in sorted(Path(folder).resolve().glob("*.[jp]*g"))[:2]:
             Path(few, path.name).symlink_to(path)
@@ -69,8 +72,8 @@ def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
                 steady[kind].append(totals[kind][-1] - start)
     for title, seconds in (("whole command", totals), ("less that of two images", steady)):
         for kind, samples in seconds.items():
-            ratios = [a / b for a, b in zip(samples, seconds["predict"], strict=True)]
-            median, ratio = statistics.median(samples), statistics.median(ratios)
+            median = statistics.median(samples)
+            ratio = np.median(np.divide(samples, seconds["predict"]))
             print(f"{title}: {kind} {median:.2f} s, median ratio {ratio:.3f}")
 
 
@@ -78,10 +81,12 @@ def workers_of(driver: psutil.Popen, engine: str) -> list[psutil.Process]:
     """The processes that are workers of a run."""
     if engine != "ray":
         return driver.children()
-    running = psutil.process_iter(["cmdline"])
-    return [
-        process for process in running if "ray::Detcli" in " ".join(process.info["cmdline"] or [])
-    ]
+    workers = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if "ray::Detcli" in command:
+            workers.append(process)
+    return workers
 
 
 class Disk:

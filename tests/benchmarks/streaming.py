@@ -10,14 +10,13 @@ with that at the end.
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 
-from in_turns import take_turns
+from in_turns import medians_of, take_turns
 
 COMMAND = [sys.executable, "-m", "detcli", "predict", "-q", "--format", "jsonl"]
 
@@ -45,9 +44,9 @@ def measure_start(model: Path, image: Path, count: int, rounds: int) -> None:
                 original.write_bytes(image.read_bytes())
         sources = {"one image": str(folder / "00000000.jpg"), f"folder of {count}": name}
         starts = {title: partial(start, source, model) for title, source in sources.items()}
-        seconds_of = take_turns(starts, rounds=rounds)
-    for title, times in seconds_of.items():
-        print(f"{title:20} {statistics.median(times):.3f} s to the first record")
+        medians = medians_of(take_turns(starts, rounds=rounds))
+    for title, median in medians.items():
+        print(f"{title:20} {median:.3f} s to the first record")
 
 
 def resident(pid: int) -> float:
@@ -67,7 +66,7 @@ def measure_memory(model: Path, inputs: list[str], frames: int) -> None:
         pending = b""
         for number in range(1, frames + 1):
             if len(pending) < 1 << 16:
-                pending += "".join(f"{name}\n" for name in inputs).encode()
+                pending += ("\n".join(inputs) + "\n").encode()
             try:
                 written = os.write(process.stdin.fileno(), pending[:4096])
                 pending = pending[written:]

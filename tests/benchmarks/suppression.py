@@ -8,10 +8,9 @@ must keep the same boxes. Without torchvision, the loop alone is beside.
 """
 
 import argparse
-import statistics
 
 import numpy as np
-from in_turns import take_turns
+from in_turns import medians_of, take_turns
 
 from detcli.data.geometry import overlap
 from detcli.data.suppression import non_maximum_suppression
@@ -67,10 +66,13 @@ def implementations(boxes, scores, class_id):
         from torchvision.ops import batched_nms
     except (ImportError, RuntimeError):  # a torchvision for another torch
         return by_name
-    tensors = [torch.from_numpy(array) for array in (boxes, scores, class_id)]
+    box_tensor = torch.from_numpy(boxes)
+    score_tensor = torch.from_numpy(scores)
+    class_tensor = torch.from_numpy(class_id)
 
     def torchvision():
-        return batched_nms(*tensors, IOU_THRESHOLD)[:LIMIT].numpy()
+        survivors = batched_nms(box_tensor, score_tensor, class_tensor, IOU_THRESHOLD)
+        return survivors[:LIMIT].numpy()
 
     return by_name | {"torchvision": torchvision}
 
@@ -83,12 +85,12 @@ def main():
     for count in CANDIDATES:
         for class_count in CLASSES:
             for object_count in OBJECTS:
-                by_name = implementations(*candidates(count, class_count, object_count))
+                boxes, scores, class_id = candidates(count, class_count, object_count)
+                by_name = implementations(boxes, scores, class_id)
                 expected = by_name["a loop"]()
                 for name, run in by_name.items():
                     assert np.array_equal(run(), expected), name
-                samples = take_turns(by_name, seconds)
-                medians = {name: statistics.median(times) for name, times in samples.items()}
+                medians = medians_of(take_turns(by_name, seconds))
                 print(f"\n{count} candidates, {class_count} classes, {object_count} objects")
                 for name, median in medians.items():
                     ratio = median / medians["detcli"]

@@ -9,7 +9,6 @@ with the sum of decoding, preprocessing and network measured alone.
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import onnxruntime
-from in_turns import take_turns
+from in_turns import medians_of, take_turns
 
 from detcli import Detector, DeviceOptions, predict
 from detcli.backend.preprocess import letterbox_image, to_tensor
@@ -49,13 +48,22 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
 def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
     """The pipeline of `detcli predict`."""
     detector = Detector(model, "cpu", options=DeviceOptions(workers=workers))
-    return lambda: sum(1 for _ in predict(folder, detector))
+
+    def run() -> int:
+        count = 0
+        for _ in predict(folder, detector):
+            count += 1
+        return count
+
+    return run
 
 
 def threads(model: Path, paths: list[Path], cores: int, detectors: int) -> Callable[[], int]:
     """Threads, one a core, that call one detector, or each its own with its part of the cores."""
     first = Detector(model, "cpu", options=DeviceOptions(workers=detectors))
-    each = [first] + [first.clone() for _ in range(detectors - 1)]
+    each = [first]
+    for _ in range(detectors - 1):
+        each.append(first.clone())
 
     def run() -> int:
         def work(number: int) -> None:
@@ -78,7 +86,8 @@ def stages_alone(model: Path, paths: list[Path]) -> Callable[[], int]:
         for path in paths:
             image = load_file(path).pixels
             box = detector.letterbox(image.shape[:2])
-            tensor = np.empty((1, 3, *box.canvas), np.float32)
+            height, width = box.canvas
+            tensor = np.empty((1, 3, height, width), np.float32)
             to_tensor(letterbox_image(image, box), tensor[0])
             backend.infer(tensor)
         return len(paths)
@@ -92,7 +101,14 @@ def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
 
     network = YOLO(model, task="detect")
     names = [str(path) for path in paths]
-    return lambda: sum(1 for _ in network.predict(names, device="cpu", verbose=False, stream=True))
+
+    def run() -> int:
+        count = 0
+        for _ in network.predict(names, device="cpu", verbose=False, stream=True):
+            count += 1
+        return count
+
+    return run
 
 
 def main() -> None:
@@ -117,11 +133,11 @@ def main() -> None:
     }
     if options.yolo:
         runners["yolo predict"] = yolo(options.model, paths)
-    seconds_of = take_turns(runners, rounds=options.rounds)
-    medians = {name: statistics.median(times) / len(paths) for name, times in seconds_of.items()}
+    medians = medians_of(take_turns(runners, rounds=options.rounds))
     best = medians[f"detcli, {cores} workers"]
     for name, median in medians.items():
-        print(f"{name:22} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")
+        rate = len(paths) / median
+        print(f"{name:22} {rate:6.1f} images/s  {median / best:5.2f} times detcli's time")
     overhead = medians["detcli, 1 worker"] / medians["stages alone"]
     print(f"one worker takes {overhead:.2f} times its stages alone")
 

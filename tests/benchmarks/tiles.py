@@ -65,14 +65,14 @@ def hits(detections: Sequence[Row], objects: Sequence[Row]) -> int:
     left = list(objects)
     count = 0
     for name, box, _ in sorted(detections, key=lambda row: -row[2]):
-        alike = [
-            (iou(box, object_box), index)
-            for index, (kind, object_box, _) in enumerate(left)
-            if kind == name
-        ]
-        best, index = max(alike, default=(0.0, -1))
-        if best >= IOU:
-            del left[index]
+        best_iou, best_index = 0.0, -1
+        for index, (kind, object_box, _) in enumerate(left):
+            if kind == name:
+                object_iou = iou(box, object_box)
+                if object_iou >= best_iou:  # of equals, the last
+                    best_iou, best_index = object_iou, index
+        if best_iou >= IOU:
+            del left[best_index]
             count += 1
     return count
 
@@ -82,8 +82,9 @@ def iou(left: Sequence[float], right: Sequence[float]) -> float:
     width = min(left[2], right[2]) - max(left[0], right[0])
     height = min(left[3], right[3]) - max(left[1], right[1])
     common = max(0.0, width) * max(0.0, height)
-    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (left, right))
-    return common / (both - common) if common else 0.0
+    left_area = (left[2] - left[0]) * (left[3] - left[1])
+    right_area = (right[2] - right[0]) * (right[3] - right[1])
+    return common / (left_area + right_area - common) if common else 0.0
 
 
 class Ours:
@@ -102,7 +103,10 @@ class Ours:
         start = time.perf_counter()
         detections = self._detector(image)
         seconds = time.perf_counter() - start
-        return seconds, [(name, box.tolist(), score) for box, score, _, name in detections]
+        rows: list[Row] = []
+        for box, score, _, name in detections:
+            rows.append((name, box.tolist(), score))
+        return seconds, rows
 
 
 class Theirs:
@@ -145,7 +149,9 @@ def main() -> None:
         sides = {**ours, "SAHI": theirs}
         for side in sides.values():
             side(written[0][0])  # type: ignore[operator]  # warm
-        known = sum(len(rows) for _, rows in written)
+        object_count = 0
+        for _, objects in written:
+            object_count += len(objects)
         seconds: dict[str, list[float]] = defaultdict(list)
         counts: dict[str, tuple[int, int]] = {}
         for turn in range(options.rounds):
@@ -161,17 +167,15 @@ def main() -> None:
                 counts[name] = right, all_rows
         theirs.close()
     size = f"{COLUMNS * round(CELL * options.scale)}x{ROWS * round(CELL * options.scale)}"
-    print(f"{len(written)} mosaics of {size}, {known} objects, tile {options.tile}, "
+    print(f"{len(written)} mosaics of {size}, {object_count} objects, tile {options.tile}, "
           f"{available_cores()} cores, {options.rounds} rounds in turns")  # fmt: skip
     for name in sides:
         right, all_rows = counts[name]
-        print(f"{name:13} recall {right / known:.4f}  precision {right / all_rows:.4f}  "
+        print(f"{name:13} recall {right / object_count:.4f}  precision {right / all_rows:.4f}  "
               f"{statistics.median(seconds[name]):.2f} s ({min(seconds[name]):.2f} "
               f"to {max(seconds[name]):.2f})")  # fmt: skip
     for name in ours:
-        ratio = statistics.median(
-            mine / other for mine, other in zip(seconds[name], seconds["SAHI"], strict=True)
-        )
+        ratio = np.median(np.divide(seconds[name], seconds["SAHI"]))
         print(f"detcli, {name}, takes {ratio:.2f} of SAHI's time")
 
 

@@ -64,20 +64,20 @@ class OnnxModel(DetectionModel):
     ):
         (shift,) = fix_shift_amount_list(shift_amount_list or [[0, 0]])
         (shape,) = fix_full_shape_list(full_shape_list) or [None]
-        self._object_prediction_list_per_image = [
-            [
-                ObjectPrediction(
-                    bbox=row[:4].tolist(),
-                    category_id=int(row[5]),
-                    category_name=self.names[int(row[5])],
-                    score=float(row[4]),
+        predictions = []
+        for row in self._original_predictions:
+            left, top, right, bottom, score, class_id = row.tolist()
+            if right > left and bottom > top:
+                prediction = ObjectPrediction(
+                    bbox=[left, top, right, bottom],
+                    category_id=int(class_id),
+                    category_name=self.names[int(class_id)],
+                    score=score,
                     shift_amount=shift,
                     full_shape=shape,
                 )
-                for row in self._original_predictions
-                if row[2] > row[0] and row[3] > row[1]
-            ]
-        ]
+                predictions.append(prediction)
+        self._object_prediction_list_per_image = [predictions]
 
 
 def main():
@@ -97,14 +97,10 @@ def main():
             verbose=0,
         )
         seconds = time.perf_counter() - start
-        rows = [
-            (
-                prediction.category.name,
-                [float(side) for side in prediction.bbox.to_xyxy()],
-                float(prediction.score.value),
-            )
-            for prediction in result.object_prediction_list
-        ]
+        rows = []
+        for prediction in result.object_prediction_list:
+            box = [float(side) for side in prediction.bbox.to_xyxy()]
+            rows.append((prediction.category.name, box, float(prediction.score.value)))
         print(json.dumps([seconds, rows]), flush=True)
 
 

@@ -54,9 +54,12 @@ def main() -> None:
         frames = []
         for first, last in labelled_ranges:
             frames += range(first, last + 1)
-        followers = {f"detcli {tracker}": ours(tracker, line) for tracker in Tracker}
+        followers = {}
+        for tracker in Tracker:
+            followers[f"detcli {tracker}"] = ours(tracker, line)
         if importlib.util.find_spec("ultralytics"):
-            followers |= {f"Ultralytics {kind}": theirs(kind) for kind in PEERS}
+            for kind in PEERS:
+                followers[f"Ultralytics {kind}"] = theirs(kind)
         tracks, crossed = follow(options.clips / f"{name}.mp4", options.model, followers)
         for follower, boxes in tracks.items():
             cells = [name, follower] + score(truth, boxes, frames)
@@ -72,8 +75,11 @@ def follow(
     clip: Path, model: Path, followers: dict[str, Follow], inputs: Inputs | None = None
 ) -> tuple[dict[str, dict], dict[str, Counter]]:
     """What each follower says: boxes by frame, from 1, and track; and crossings by their side."""
-    tracks = {name: defaultdict(dict) for name in followers}
-    crossed = {name: Counter() for name in followers}
+    tracks: dict[str, dict] = {}
+    crossed: dict[str, Counter] = {}
+    for name in followers:
+        tracks[name] = defaultdict(dict)
+        crossed[name] = Counter()
     for record in detections(clip, model, inputs or Inputs()):
         for name, watch in followers.items():
             followed = watch(record)
@@ -82,8 +88,9 @@ def follow(
                     tracks[name][record.origin.frame + 1][number] = box
             if followed.crossed is not None:
                 for crossings in followed.crossed:
-                    crossed[name].update(side for _, side in crossings)
-    return tracks, crossed  # type: ignore[return-value]
+                    for _, side in crossings:
+                        crossed[name][side] += 1
+    return tracks, crossed
 
 
 def detections(clip: Path, model: Path, inputs: Inputs) -> Iterator[Record]:
@@ -125,8 +132,8 @@ def theirs(kind: str) -> Follow:
 def read_mot(path: Path) -> dict[int, dict[int, np.ndarray]]:
     """The box x1, y1, x2, y2 of each object, by frame and number, both from 1."""
     boxes = defaultdict(dict)
-    for frame, number, *sides in np.loadtxt(path, delimiter=",", usecols=range(6)):
-        left, top, width, height = sides
+    rows = np.loadtxt(path, delimiter=",", usecols=range(6))
+    for frame, number, left, top, width, height in rows:
         box = np.float32([left - 1, top - 1, left - 1 + width, top - 1 + height])  # type: ignore[arg-type]
         boxes[int(frame)][int(number)] = box
     return boxes
@@ -136,32 +143,39 @@ def score(truth: dict, tracks: dict, frames: list[int]) -> list[str]:
     """HOTA, MOTA and IDF1 in percent, and the number of identity switches."""
     from trackeval import metrics
 
-    truth_of_frames = [truth.get(frame, {}) for frame in frames]
     tracks_of_frames = [tracks.get(frame, {}) for frame in frames]
     truth_ids = ids_from_zero(truth.values())
     track_ids = ids_from_zero(tracks_of_frames)
+    truth_ids_of_frames = []
+    track_ids_of_frames = []
     similarities = []
-    for true_boxes, track_boxes in zip(truth_of_frames, tracks_of_frames, strict=True):
+    for frame, track_boxes in zip(frames, tracks_of_frames, strict=True):
+        true_boxes = truth.get(frame, {})
+        truth_ids_of_frames.append(ids_of(true_boxes, truth_ids))
+        track_ids_of_frames.append(ids_of(track_boxes, track_ids))
         rows = np.array(list(true_boxes.values())).reshape(-1, 1, 4)
         columns = np.array(list(track_boxes.values())).reshape(1, -1, 4)
         similarities.append(overlap(rows, columns))
     data = {
-        "gt_ids": [ids_of(boxes, truth_ids) for boxes in truth_of_frames],
-        "tracker_ids": [ids_of(boxes, track_ids) for boxes in tracks_of_frames],
+        "gt_ids": truth_ids_of_frames,
+        "tracker_ids": track_ids_of_frames,
         "similarity_scores": similarities,
         "num_gt_ids": len(truth_ids),
         "num_tracker_ids": len(track_ids),
-        "num_gt_dets": sum(len(boxes) for boxes in truth_of_frames),
-        "num_tracker_dets": sum(len(boxes) for boxes in tracks_of_frames),
+        "num_gt_dets": len(np.concatenate(truth_ids_of_frames)),
+        "num_tracker_dets": len(np.concatenate(track_ids_of_frames)),
         "num_timesteps": len(frames),
     }
     quiet = {"PRINT_CONFIG": False}
     hota = metrics.HOTA(quiet).eval_sequence(data)["HOTA"].mean()
     clear = metrics.CLEAR(quiet).eval_sequence(data)
     idf1 = metrics.Identity(quiet).eval_sequence(data)["IDF1"]
-    figures = [f"{100 * share:.1f}" for share in (hota, clear["MOTA"], idf1)]
-    figures.append(f"{clear['IDSW']:.0f}")
-    return figures
+    return [
+        f"{100 * hota:.1f}",
+        f"{100 * clear['MOTA']:.1f}",
+        f"{100 * idf1:.1f}",
+        f"{clear['IDSW']:.0f}",
+    ]
 
 
 def ids_from_zero(boxes_of_frames: Iterable[dict[int, np.ndarray]]) -> dict[int, int]:

@@ -8,7 +8,6 @@ both. MPEG-4 part 2 is what OpenCV writes where PyAV is not installed.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -44,14 +43,13 @@ def main():
         path = Path(folder) / "a.mp4"
         for _ in range(arguments.rounds):
             for name_and_crf, options in settings_of.items():
-                figures[name_and_crf].append(
-                    (*write(path, frames, rate, options), quality(path, frames))
-                )
+                wall, cpu, size = write(path, frames, rate, options)
+                figures[name_and_crf].append((wall, cpu, size, quality(path, frames)))
     height, width = frames[0].shape[:2]
     print(f"{len(frames)} frames of {width}x{height}, medians of {arguments.rounds} rounds")
     print(f"{'encoder':14} {'crf':>4} {'wall':>8} {'cpu':>8} {'kB a s':>8} {'PSNR':>6}")
     for (name, crf), rounds in figures.items():
-        wall, cpu, size, near = map(statistics.median, zip(*rounds, strict=True))
+        wall, cpu, size, near = np.median(rounds, axis=0)
         kilobytes = size / 1000 / (len(frames) / rate)
         print(f"{name:14} {crf:>4} {wall:7.3f}s {cpu:7.3f}s {kilobytes:8.0f} {near:6.2f}")
 

@@ -140,16 +140,21 @@ def run_tests(runner: Runner, limit: float, name: str, tests: list[str]) -> Part
     out.unlink(missing_ok=True)
     results = [json.loads(line) for line in lines]
     counts = Counter(result["outcome"] for result in results)
+    failures = []
+    skip_reasons: Counter[str] = Counter()
+    for result in results:
+        if result["outcome"] == FAILED:
+            failures.append(f"{result['test']}: {result['reason']}")
+        elif result["outcome"] == "skipped":
+            skip_reasons[result["reason"]] += 1
     figures = {
-        "counts": {outcome: counts[outcome] for outcome in ("passed", "failed", "skipped")},
-        "failed": [
-            f"{result['test']}: {result['reason']}"
-            for result in results
-            if result["outcome"] == FAILED
-        ],
-        "skipped": dict(
-            Counter(result["reason"] for result in results if result["outcome"] == "skipped")
-        ),
+        "counts": {
+            "passed": counts["passed"],
+            "failed": counts["failed"],
+            "skipped": counts["skipped"],
+        },
+        "failed": failures,
+        "skipped": dict(skip_reasons),
     }
     if status == 0 and counts["passed"]:
         return Part(name, PASSED, "", seconds, figures)
@@ -211,10 +216,14 @@ def run_section(runner: Runner, limit: float, section: str, options: list[str]) 
 
 def find_program(program: str) -> str | None:
     """Path of a program, on the PATH or in the CUDA toolkit."""
+    path = shutil.which(program)
+    if path is not None:
+        return path
     folder = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-    candidates = (folder / "bin" / program, folder / program / program)
-    beside = next((str(path) for path in candidates if path.is_file()), None)
-    return shutil.which(program) or beside
+    for candidate in (folder / "bin" / program, folder / program / program):
+        if candidate.is_file():
+            return str(candidate)
+    return None
 
 
 def sanitizer_of_wheel(folder: Path) -> str | None:
@@ -223,19 +232,22 @@ def sanitizer_of_wheel(folder: Path) -> str | None:
     The one for CUDA 12 comes without the right to be executed, and looks for its libraries beside
     itself, where the wheel does not put them; so all of it is copied to a folder.
     """
+    programs = []
+    for packages in sys.path:
+        programs += Path(packages).glob("nvidia/*/compute-sanitizer/compute-sanitizer")
+        programs += Path(packages).glob("nvidia/*/bin/compute-sanitizer")
+    if not programs:
+        return None
+    program = programs[0]
     copies = folder / "sanitizer"
-    programs = "nvidia/*/compute-sanitizer/compute-sanitizer", "nvidia/*/bin/compute-sanitizer"
-    for program in (one for place in sys.path for way in programs for one in Path(place).glob(way)):
-        if not (copies / program.name).exists():
-            copies.mkdir(exist_ok=True)
-            for part in list(program.parent.glob("*")) + list(
-                program.parent.parent.glob("lib/*.so")
-            ):
-                if part.is_file():
-                    shutil.copy(part, copies)
-            (copies / program.name).chmod(0o755)
-        return str(copies / program.name)
-    return None
+    if not (copies / program.name).exists():
+        copies.mkdir(exist_ok=True)
+        libraries = list(program.parent.parent.glob("lib/*.so"))
+        for file in list(program.parent.glob("*")) + libraries:
+            if file.is_file():
+                shutil.copy(file, copies)
+        (copies / program.name).chmod(0o755)
+    return str(copies / program.name)
 
 
 def run_check(runner: Runner, limit: float, name: str, options: list[str]) -> Part:
@@ -258,7 +270,7 @@ def run_profiler(runner: Runner, limit: float) -> Part:
     if program is None:
         return Part(name, NOT_RUN, "ncu is not installed")
     options = ["--set=basic", "--clock-control=none", f"--log-file={out}"]
-    command = [program, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    command = [program] + options + [sys.executable, "-m", "benchmarks.gpu.launches"]
     status, output, seconds = runner.run(command, limit)
     if status != 0:
         why = f"not done after {seconds:.0f} s" if status is None else _last_line(output, status)
@@ -295,10 +307,12 @@ def steps_of(arguments: argparse.Namespace) -> list[Step]:
     model = [arguments.model] if arguments.model else []
 
     steps = [
-        _check_step("graphs", [*model, *arguments.images]),
+        _check_step("graphs", model + arguments.images),
         _check_step("launches", []),
+        _sanitizer_step("memcheck"),
+        _sanitizer_step("racecheck"),
+        _sanitizer_step("synccheck"),
     ]
-    steps += [_sanitizer_step(tool) for tool in ("memcheck", "racecheck", "synccheck")]
     steps.append(
         Step(
             "tests", TESTS, lambda runner, limit: run_tests(runner, limit, "tests", arguments.tests)
@@ -363,9 +377,9 @@ def main() -> int:
     steps = steps_of(arguments)
     if arguments.only:
         names = [step.name for step in steps]
-        unknown_names = [name for name in arguments.only if name not in names]
-        if unknown_names:
-            parser.error(f"no part is named {unknown_names[0]}; they are {', '.join(names)}")
+        for name in arguments.only:
+            if name not in names:
+                parser.error(f"no part is named {name}; they are {', '.join(names)}")
         steps = [step for step in steps if step.name in arguments.only]
     machine, reason = look()
     if reason:
@@ -374,12 +388,15 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     runner = Runner(arguments.out, 60 * arguments.minutes)
     parts: list[Part] = []
+    exit_code = 0
     for part in run_all(runner, steps):
         parts.append(part)
         print(f"{part.name}: {part.outcome} {part.reason}".rstrip(), flush=True)
         report.write(arguments.out, report.build(machine, parts))
+        if part.outcome == FAILED:
+            exit_code = 1
     print((arguments.out / "gpu-check.md").read_text(encoding="utf-8"))
-    return 1 if any(part.outcome == FAILED for part in parts) else 0
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
-SECTIONS = (*KERNELS, "network", "end_to_end")
+SECTIONS = list(KERNELS) + ["network", "end_to_end"]
 BATCHES = (1, 8, 32)
 FULL, QUICK = Plan(200, 0.6), Plan(40, 0.2)
 
@@ -55,7 +55,11 @@ def kernel_records(
         size: Which cases, "ALL", "QUICK" or "TINY".
     """
     clock, module = make_clock(gpu), KERNELS[section]
-    yield {name: getattr(clock, name) for name in ("bandwidth", "empty", "empty_kernel")}
+    yield {
+        "bandwidth": clock.bandwidth,
+        "empty": clock.empty,
+        "empty_kernel": clock.empty_kernel,
+    }
     generator = np.random.default_rng(0)
     for case in getattr(module, size):
         with ExitStack() as scope:
@@ -105,9 +109,14 @@ def _network_way(title: str, config: Config, plan: Plan) -> dict[str, Any]:
         paced = measure_model(config, BenchMode.THROUGHPUT, plan.seconds)[0].throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
-    stages = {stage.name: asdict(stage.summary) for stage in latency.stages if stage.summary}
-    around = sum(stages[name]["p50_s"] for name in ("decode", "draw") if name in stages)
-    entry["host"] = {"p50_s": latency.undisturbed.p50_s - around}  # nothing overlaps there
+    stages = {}
+    around_s = 0.0
+    for stage in latency.stages:
+        if stage.summary:
+            stages[stage.name] = asdict(stage.summary)
+            if stage.name in {"decode", "draw"}:
+                around_s += stage.summary.p50_s
+    entry["host"] = {"p50_s": latency.undisturbed.p50_s - around_s}  # nothing overlaps there
     entry["images_a_second"] = paced.pictures_per_second
     return entry | stages
 
@@ -157,8 +166,11 @@ def main() -> None:
     parser.add_argument("--provider-options", action="store_true")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
-    models = {"float32": arguments.model, "float16": arguments.model_fp16}
-    models = {name: path for name, path in models.items() if path}
+    models = {}
+    if arguments.model:
+        models["float32"] = arguments.model
+    if arguments.model_fp16:
+        models["float16"] = arguments.model_fp16
     if arguments.section == "end_to_end":
         counts = STARTING_IMAGES, QUICK_COUNT if arguments.quick else FULL_COUNT
         records = end_to_end_records("cuda:0", models, arguments.images, counts)

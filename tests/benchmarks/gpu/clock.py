@@ -87,7 +87,10 @@ class GpuClock:
             in_time = time.perf_counter() - start < 0.9 * delay
             self._ask(self._driver.cuEventSynchronize(marks[-1]))
             if in_time:
-                return [self._between(*pair) for pair in itertools.pairwise(marks)]
+                seconds = []
+                for first, last in itertools.pairwise(marks):
+                    seconds.append(self._between(first, last))
+                return seconds
             if delay >= MAX_DELAY:
                 raise TooSlowToQueueError(f"enqueuing takes longer than {delay:.1f} s")
             self._delay = 2 * delay
@@ -100,7 +103,7 @@ class GpuClock:
         step()
         self._record(marks[1])
         self._ask(self._driver.cuEventSynchronize(marks[1]))
-        return self._between(*marks)
+        return self._between(marks[0], marks[1])
 
     def flush(self) -> None:
         """Enqueue what empties the L2 cache."""
@@ -121,14 +124,18 @@ class GpuClock:
             seconds.append(self.call(lambda: self._enqueue_cycles(cycles)))
         return cycles / statistics.median(seconds[-10:])
 
-    def _median(self, step: Step) -> float:
-        return statistics.median(self.queued(step)[0] for _ in range(50))
+    def _median(self, step: Step, count: int = 50) -> float:
+        """Seconds that the GPU takes for a step: the median of a number of samples."""
+        seconds = []
+        for _ in range(count):
+            seconds += self.queued(step)
+        return statistics.median(seconds)
 
     def _measure_bandwidth(self) -> float:
         source, target = self._gpu.allocate(COPIED), self._gpu.allocate(COPIED)
         self._gpu.clear(source.address, COPIED)
         copy = lambda: self._gpu.copy(target.address, source.address, COPIED)  # noqa: E731
-        seconds = statistics.median(self.queued(copy)[0] for _ in range(20))
+        seconds = self._median(copy, 20)
         source.close()
         target.close()
         return 2 * COPIED / seconds

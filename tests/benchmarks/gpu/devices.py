@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from detcli.backend.cuda.topk import upload
 from detcli.commands.bench.machine import GpuWatch, describe_machine, describe_software
 from detcli.config.device import Device
 from detcli.core.errors import DetcliError
@@ -51,6 +52,16 @@ def commit() -> str:
     return os.environ.get("COMMIT", "")
 
 
+def upload_all(gpu, arrays, scope):
+    """Upload arrays, each to memory of its own, which the scope frees."""
+    memories = []
+    for array in arrays:
+        memory = upload(gpu, array)
+        scope.callback(memory.close)
+        memories.append(memory)
+    return memories
+
+
 def downloader(gpu, parts, scope) -> Callable[[], tuple[np.ndarray, ...]]:
     """Prepare to download arrays repeatedly, through page-locked memory.
 
@@ -63,18 +74,20 @@ def downloader(gpu, parts, scope) -> Callable[[], tuple[np.ndarray, ...]]:
         A function that waits for the enqueued work and returns the arrays: views of memory that the
         next call overwrites.
     """
-    staged = []
+    copies = []
+    arrays = []
     for address, shape, dtype in parts:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         staging = gpu.pin(size)
         scope.callback(staging.close)
-        staged.append((address, staging, size, staging.array.view(dtype).reshape(shape)))
+        copies.append((staging.address, address, size))
+        arrays.append(staging.array.view(dtype).reshape(shape))
 
     def download():
-        for address, staging, size, _ in staged:
-            gpu.copy(staging.address, address, size)
+        for target, source, size in copies:
+            gpu.copy(target, source, size)
         gpu.record().wait()
-        return tuple(array for *_, array in staged)
+        return tuple(arrays)
 
     return download
 
@@ -102,9 +115,10 @@ class Watched:
 
     def again(self):
         """Each launched kernel's name, and a function that launches it again."""
-        return [
-            (arguments[0], partial(self._gpu.launch, *arguments)) for arguments in self.launches
-        ]
+        names_and_launches = []
+        for arguments in self.launches:
+            names_and_launches.append((arguments[0], partial(self._gpu.launch, *arguments)))
+        return names_and_launches
 
 
 def main() -> int:

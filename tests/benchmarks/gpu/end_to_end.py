@@ -73,8 +73,11 @@ def write_images(folder: Path, images: Sequence[Path], size: tuple[int, int], co
     files: list[Path] = []
     for path in images:
         files.extend(sorted(path.iterdir()) if path.is_dir() else [path])
-    decoded = [cv2.imread(str(file)) for file in files[:DISTINCT_IMAGES]]
-    readable = [image for image in decoded if image is not None]
+    readable = []
+    for file in files[:DISTINCT_IMAGES]:
+        image = cv2.imread(str(file))
+        if image is not None:
+            readable.append(image)
     folder.mkdir(parents=True)
     for number in range(count):
         file = folder / f"{number:06}.jpg"
@@ -116,7 +119,7 @@ def _predict(device: str, model: Path, folder: Path) -> list[str]:
     """Return the command that detects in a folder and writes records beside it."""
     command = [sys.executable, "-m", "detcli", "predict", str(folder)]
     command += ["--model", str(model), "--device", device]
-    return [*command, "-o", str(folder.with_suffix(".jsonl"))]
+    return command + ["-o", str(folder.with_suffix(".jsonl"))]
 
 
 def _run(command: list[str]) -> float:
@@ -142,8 +145,9 @@ def interpreter_shares(command: list[str]) -> dict[str, float]:
         return {}
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         out = Path(folder) / "stacks.txt"
-        options = ["--gil", "--threads", "--format", "raw", "--rate", str(SAMPLES_PER_SECOND)]
-        seconds = _run([program, "record", *options, "--output", str(out), "--", *command])
+        profiler = [program, "record", "--gil", "--threads", "--format", "raw"]
+        profiler += ["--rate", str(SAMPLES_PER_SECOND), "--output", str(out), "--"]
+        seconds = _run(profiler + command)
         return shares_of(out.read_text(encoding="utf-8"), seconds * SAMPLES_PER_SECOND)
 
 

@@ -23,12 +23,14 @@ ROUNDS = 3
 def images(names: list[str]) -> list[Image]:
     """Images that all differ, decoded: those given, each moved to the side a few times."""
     with Sources(names) as sources:
-        read = [item.load() for item in itertools.islice(sources, max(BATCHES))]
-    moved = ((image, 7 * step) for step in itertools.count() for image in read)
-    return [
-        Image(np.ascontiguousarray(np.roll(image.pixels, step, axis=1)), image.size)
-        for image, step in itertools.islice(moved, max(BATCHES))
-    ]
+        decoded = [item.load() for item in itertools.islice(sources, max(BATCHES))]
+    moved = []
+    for number in range(max(BATCHES)):
+        image = decoded[number % len(decoded)]
+        shift = 7 * (number // len(decoded))
+        pixels = np.roll(image.pixels, shift, axis=1)
+        moved.append(Image(np.ascontiguousarray(pixels), image.size))
+    return moved
 
 
 def differences(device: str, model: str, names: list[str]) -> list[str]:
@@ -40,12 +42,13 @@ def differences(device: str, model: str, names: list[str]) -> list[str]:
     ):
         wrong, waiting = [], []
         for number, count in enumerate(BATCHES * ROUNDS):
-            batch = [inputs[(number + offset) % len(inputs)] for offset in range(count)]
+            batch = []
+            for offset in range(count):
+                batch.append(inputs[(number + offset) % len(inputs)])
             waiting.append((number, plain.submit(batch), replaying.submit(batch)))
             if len(waiting) == plain.in_flight or number == len(BATCHES) * ROUNDS - 1:
                 for batch_number, left, right in waiting:
-                    pairs = zip(left(), right(), strict=True)
-                    if not all(_equal(expected, replayed) for expected, replayed in pairs):
+                    if not _equal(left(), right()):
                         size = BATCHES[batch_number % len(BATCHES)]
                         wrong.append(f"batch {batch_number + 1} of {size} differs")
                 waiting.clear()
@@ -53,17 +56,22 @@ def differences(device: str, model: str, names: list[str]) -> list[str]:
 
 
 def _equal(left, right) -> bool:
-    columns = ("xyxy", "score", "class_id")
-    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in columns)
+    """Whether the detections of all images are the same."""
+    for expected, detections in zip(left, right, strict=True):
+        for name in ("xyxy", "score", "class_id"):
+            if not np.array_equal(getattr(expected, name), getattr(detections, name)):
+                return False
+    return True
 
 
 def main() -> int:
     """Compare on the first GPU; without a model, with the one that comes with detcli."""
     model, names = "codes", sys.argv[1:]
     if names and Path(names[0]).suffix == ".onnx":
-        model, *names = names
+        model = names[0]
+        names = names[1:]
     wrong = differences("cuda:0", model, names)
-    print(*(wrong or [DONE]), sep="\n")
+    print("\n".join(wrong or [DONE]))
     return 1 if wrong else 0
 
 

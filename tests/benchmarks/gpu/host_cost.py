@@ -7,7 +7,6 @@ it, read. Beside it, in turns, the same by cuda-core, with arguments handed over
 event for each batch.
 """
 
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -44,10 +43,10 @@ def through_cuda_core(gpu, selection, head, download):
     selection._launch(recorder, head)  # noqa: SLF001
     result, size = selection._address("result"), selection.result_size  # noqa: SLF001
     device, stream = gpu._device, gpu.queue  # noqa: SLF001
-    calls = [
-        (LaunchConfig(grid=grid, block=block), gpu.kernel(name), arguments)
-        for name, grid, block, *arguments in recorder.launches
-    ]
+    calls = []
+    for launched in recorder.launches:
+        name, grid, block = launched[:3]
+        calls.append((LaunchConfig(grid=grid, block=block), gpu.kernel(name), launched[3:]))
 
     def batch():
         for config, kernel, arguments in calls:
@@ -98,16 +97,16 @@ def main() -> None:
         head, download = gpu.allocate(84 * 8400 * 4), gpu.pin(selection.result_size)
         download.array[:] = 0
         fake.drop_work()
-        makers = {"cuda-core's calls": through_cuda_core, "ours": ours}
-        batches = {
-            name: make(gpu, selection, head.address, download) for name, make in makers.items()
-        }
-        rounds = [[microseconds(batch) for batch in batches.values()] for _ in range(ROUNDS)]
-        for name, times in zip(batches, zip(*rounds[1:], strict=True), strict=True):
-            print(
-                f"{name:18} {min(times):5.1f} us at best, {statistics.median(times):5.1f} us median"
-            )
-        share = statistics.median(own / theirs for theirs, own in rounds[1:])
+        their_batch = through_cuda_core(gpu, selection, head.address, download)
+        our_batch = ours(gpu, selection, head.address, download)
+        rounds = []
+        for _ in range(ROUNDS):
+            rounds.append((microseconds(their_batch), microseconds(our_batch)))
+        theirs_us, ours_us = np.transpose(rounds[1:])  # the first warms up
+        for name, times_us in (("cuda-core's calls", theirs_us), ("ours", ours_us)):
+            best, median = times_us.min(), np.median(times_us)
+            print(f"{name:18} {best:5.1f} us at best, {median:5.1f} us median")
+        share = np.median(ours_us / theirs_us)
         print(f"ours takes {share:.2f} of the time, median of {ROUNDS - 1} rounds")
         gpu.close()
 

@@ -47,8 +47,9 @@ def launch_all(gpu, kernels: Collection[str]) -> list[str]:
             if not is_right:
                 wrong.append(f"{name}: not NumPy's answer")
     gpu.synchronize()
-    launched = {kernel for kernel, *_ in watched.launches}
-    wrong += [f"{name}: never launched" for name in sorted(set(kernels) - launched)]
+    launched = {launch[0] for launch in watched.launches}
+    for name in sorted(set(kernels) - launched):
+        wrong.append(f"{name}: never launched")
     return wrong
 
 
@@ -88,7 +89,7 @@ def _top_ks(gpu, generator):
 
 def _letterboxes(gpu, generator):
     for (size, canvas), name in itertools.product(IMAGES, ("float32", "float16")):
-        images = list(generator.integers(0, 256, (2, *size, 3), np.uint8))
+        images = list(generator.integers(0, 256, (2,) + size + (3,), np.uint8))
         letterboxes, dtype = [Letterbox.fit(size, canvas)] * 2, np.dtype(name)
         with ExitStack() as scope:
             implementation = letterbox(gpu, [images], letterboxes, dtype, scope)
@@ -104,7 +105,7 @@ def main() -> int:
     gpu = Gpu(0)
     wrong = launch_all(gpu, entry_points())
     gpu.close()
-    print(*(wrong or [DONE]), sep="\n")
+    print("\n".join(wrong or [DONE]))
     return 1 if wrong else 0
 
 

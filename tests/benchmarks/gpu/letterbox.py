@@ -12,8 +12,13 @@ from detcli.data.geometry import Letterbox
 INPUTS = 2
 FULL_HD = (1080, 1920)
 CANVAS = (640, 640)
-ALL = tuple(
-    (batch, dtype, FULL_HD, CANVAS) for batch in (1, 8, 32) for dtype in ("float32", "float16")
+ALL = (
+    (1, "float32", FULL_HD, CANVAS),
+    (1, "float16", FULL_HD, CANVAS),
+    (8, "float32", FULL_HD, CANVAS),
+    (8, "float16", FULL_HD, CANVAS),
+    (32, "float32", FULL_HD, CANVAS),
+    (32, "float16", FULL_HD, CANVAS),
 )
 QUICK = ALL[:2]
 TINY = ((1, "float32", (50, 70), (64, 64)), (3, "float16", (90, 40), (32, 64)))
@@ -21,11 +26,15 @@ TINY = ((1, "float32", (50, 70), (64, 64)), (3, "float16", (90, 40), (32, 64)))
 
 def case_of(gpu, chosen, generator, scope) -> Case:
     """The letterbox of a (batch, dtype, size of the images, canvas)."""
-    count, dtype, size, canvas = chosen[0], np.dtype(chosen[1]), *chosen[2:]
-    images = [list(generator.integers(0, 256, (count, *size, 3), np.uint8)) for _ in range(INPUTS)]
+    count, type_name, size, canvas = chosen
+    dtype = np.dtype(type_name)
     letterboxes = [Letterbox.fit(size, canvas)] * count
-    shape = (count, 3, *canvas)
-    expected = [specified(batch, letterboxes, dtype) for batch in images]
+    images = []
+    expected = []
+    for _ in range(INPUTS):
+        batch = list(generator.integers(0, 256, (count,) + size + (3,), np.uint8))
+        images.append(batch)
+        expected.append(specified(batch, letterboxes, dtype))
 
     def check(number, answer, ours):
         if ours and not np.array_equal(answer, expected[number]):
@@ -46,14 +55,20 @@ def case_of(gpu, chosen, generator, scope) -> Case:
             "OpenCV and upload": lambda: on_the_host(gpu, images, letterboxes, dtype, scope),
         },
         check,
-        bytes=len(letterboxes) * read + int(np.prod(shape)) * dtype.itemsize,
+        bytes=len(letterboxes) * read + int(np.prod(tensor_shape(letterboxes))) * dtype.itemsize,
         more={"batch": len(letterboxes)},
     )
 
 
+def tensor_shape(letterboxes):
+    """Of the network's input for as many images as there are letterboxes."""
+    height, width = letterboxes[0].canvas
+    return (len(letterboxes), 3, height, width)
+
+
 def specified(images, letterboxes, dtype):
     """What `backend.preprocess` makes of the images."""
-    tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
+    tensor = np.empty(tensor_shape(letterboxes), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
         to_tensor(letterbox_image(image, letterbox), out)
     return tensor
@@ -94,7 +109,7 @@ def ours(gpu, images, letterboxes, dtype, scope, *, upload=True) -> Way:
         gpu.launch(*recorder.launched)
         return tensor
 
-    shape = (len(letterboxes), 3, *letterboxes[0].canvas)
+    shape = tensor_shape(letterboxes)
     return Way(
         enqueue,
         lambda tensor: download(gpu, tensor.address, shape, dtype),
@@ -106,8 +121,10 @@ def in_torch(gpu, images, letterbox, dtype) -> Way:
     """Upload uint8, then cast, scale, pad and divide with PyTorch's operators."""
     peer = torch_on(gpu)
     torch, pinned = peer.torch, peer.device != "cpu"
-    host = [torch.from_numpy(np.stack(batch)) for batch in images]
-    host = [batch.pin_memory() for batch in host] if pinned else host
+    host = []
+    for batch in images:
+        tensor = torch.from_numpy(np.stack(batch))
+        host.append(tensor.pin_memory() if pinned else tensor)
     (height, width), kind = letterbox.canvas, getattr(torch, dtype.name)
     bottom = height - letterbox.resized[0] - letterbox.top
     right = width - letterbox.resized[1] - letterbox.left
@@ -125,7 +142,7 @@ def in_torch(gpu, images, letterbox, dtype) -> Way:
 
 def on_the_host(gpu, images, letterboxes, dtype, scope) -> Way:
     """Letterbox with OpenCV on the host and upload the tensor."""
-    shape = (len(letterboxes), 3, *letterboxes[0].canvas)
+    shape = tensor_shape(letterboxes)
     size = int(np.prod(shape)) * dtype.itemsize
     staging, device = gpu.pin(size), gpu.allocate(size)
     scope.callback(staging.close)

@@ -86,11 +86,12 @@ def measure(clock, plan: Plan, case: Case) -> dict[str, Any]:
 
 def failures(records) -> list[str]:
     """What went wrong with our own way, which makes the whole check fail."""
-    return [
-        f"{record['case']}: {record['ways'][0]['error']}"
-        for record in records
-        if "error" in record["ways"][0]
-    ]
+    messages = []
+    for record in records:
+        our_way = record["ways"][0]
+        if "error" in our_way:
+            messages.append(f"{record['case']}: {our_way['error']}")
+    return messages
 
 
 def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, Any]:
@@ -126,10 +127,14 @@ def _figures(clock, plan: Plan, implementation: Way, inputs: int) -> dict[str, A
         figures["warm"] = sample(plan, lambda n: clock.queued(work(n), before=work(n))[0])
         figures["call"] = sample(plan, lambda n: clock.call(work(n)))
     if implementation.kernels:  # one after the other, the first with a cold cache
-        names, steps = zip(*implementation.kernels, strict=True)
-        rounds = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
-        columns = zip(names, zip(*rounds, strict=True), strict=True)
-        figures["kernels"] = {name: asdict(Summary.of(times)) for name, times in columns}
+        steps = [launch for _, launch in implementation.kernels]
+        rounds = []
+        for _ in range(min(plan.samples, 50)):
+            rounds.append(clock.queued(*steps, before=clock.flush))
+        figures["kernels"] = {}
+        for number, (name, _) in enumerate(implementation.kernels):
+            seconds = [seconds_of_steps[number] for seconds_of_steps in rounds]
+            figures["kernels"][name] = asdict(Summary.of(seconds))
     finish = implementation.finish or implementation.fetch
     figures["host"] = sample(plan, lambda n: in_turns.sample(lambda: finish(work(n)())))
     return figures

@@ -51,7 +51,8 @@ def download(folder: Path, python: str, have: set[str]) -> list[Path]:
     """Fetch wheels of what is needed for a version of Python, except packages of these names."""
     pip = [sys.executable, "-m", "pip"]
     target = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
-    target += [f"--platform=manylinux_{release}_x86_64" for release in GLIBC]
+    for release in GLIBC:
+        target.append(f"--platform=manylinux_{release}_x86_64")
     target += ["--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64"]
     report = folder / "report.json"
     resolve = ["install", "--quiet", "--dry-run", "--ignore-installed", f"--report={report}"]
@@ -107,7 +108,9 @@ def write(
 def installed(file: Path | None) -> Iterator[str]:
     """Names of the packages in what `pip freeze` or `pip list` printed there."""
     lines = file.read_text().splitlines() if file else []
-    return (_plain(line.replace("==", " ").split()[0]) for line in lines if line.strip())
+    for line in lines:
+        if line.strip():
+            yield _plain(line.replace("==", " ").split()[0])
 
 
 def main() -> None:
@@ -127,9 +130,8 @@ def main() -> None:
         subprocess.run([sys.executable, "-m"] + convert, check=True, stdout=subprocess.DEVNULL)
         models = {"model.onnx": options.model, "model-fp16.onnx": half}
         write(options.out, wheels, models, images, PIECE)
-    print(
-        *(f"{one.name} {one.stat().st_size >> 20} MiB" for one in options.out.iterdir()), sep="\n"
-    )
+    for file in options.out.iterdir():
+        print(f"{file.name} {file.stat().st_size >> 20} MiB")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,10 @@ class Torch:
             self.torch.cuda.synchronize(self.device)
         return tensor
 
+    def upload_all(self, arrays):
+        """A copy of each of some NumPy arrays on the device."""
+        return [self.upload(array) for array in arrays]
+
     def stream(self):
         """A context in which everything is enqueued on our stream."""
         if self.device == "cpu":

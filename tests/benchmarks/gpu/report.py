@@ -19,6 +19,7 @@ COLUMNS = {
     "call": "call",
     "host": "until done",
 }
+STAGES = ["preprocess", "network", "selection"]
 EXPLAINED = """\
 Medians. "GPU": CUDA events around work that is queued behind a delay, so that launching does not
 count; with the L2 cache emptied before, and with the same input just read. "call": events around
@@ -45,9 +46,8 @@ def build(machine: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
         "format": FORMAT,
         "machine": machine,
         "parts": [asdict(part) for part in parts],
-        "aims": [dict(zip(("what", "aim", "measured", "reached"), aim, strict=True))
-                 for aim in aims({part.name: part.more for part in parts})],
-    }  # fmt: skip
+        "aims": list(aims({part.name: part.more for part in parts})),
+    }
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:
@@ -59,19 +59,19 @@ def write(folder: Path, report: dict[str, Any]) -> None:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as Markdown."""
-    lines = ["# GPU check", "", *_machine(report["machine"]), *_checks(report["parts"])]
-    lines += ["## Aims", "", *_table(("what", "aim", "measured", ""), [
-        (aim["what"], aim["aim"], aim["measured"],
-         {True: "reached", False: "missed", None: ""}[aim["reached"]])
-        for aim in report["aims"]
-    ]), "", EXPLAINED]  # fmt: skip
+    lines = ["# GPU check", ""] + _machine(report["machine"]) + _checks(report["parts"])
+    words = {True: "reached", False: "missed", None: ""}
+    rows = []
+    for aim in report["aims"]:
+        rows.append((aim["what"], aim["aim"], aim["measured"], words[aim["reached"]]))
+    lines += ["## Aims", ""] + _table(("what", "aim", "measured", ""), rows) + ["", EXPLAINED]
     for part in report["parts"]:
         if part["more"].get("cases"):
-            lines += ["", f"## {part['name']}", "", *_section(part)]
+            lines += ["", f"## {part['name']}", ""] + _section(part)
     return "\n".join(lines) + "\n"
 
 
-def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, bool | None]]:
+def aims(sections: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What was to be reached, and what was: what, aim, measured, whether it is reached."""
     single, many = _case(sections, "selection", SELECTION), _case(sections, "selection", BATCH)
     image = _case(sections, "letterbox", LETTERBOX)
@@ -80,12 +80,16 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
         "selection [1,84,8400], GPU", "at most 15 us", single(ours, "cold"), 15e-6, 1e6, "us"
     )
     yield _aim("... with a warm cache", "at most 8 us", single(ours, "warm"), 8e-6, 1e6, "us")
-    times = single(torch, "call"), single(ours, "call")
-    yield _ratio("... beside PyTorch, eager, call", "at least 10 times faster", *times, 10)
-    times = single(torch, "cold"), single(ours, "cold")
-    yield _ratio("... beside PyTorch, eager, GPU", "no aim", *times, None)
-    times = single(graph, "cold"), single(ours, "cold")
-    yield _ratio("... beside PyTorch, CUDA graph, GPU", "at least 3 times faster", *times, 3)
+    call_s, cold_s = single(ours, "call"), single(ours, "cold")
+    beside_eager = "... beside PyTorch, eager"
+    beside_graph = "... beside PyTorch, CUDA graph"
+    yield _ratio(
+        f"{beside_eager}, call", "at least 10 times faster", single(torch, "call"), call_s, 10
+    )
+    yield _ratio(f"{beside_eager}, GPU", "no aim", single(torch, "cold"), cold_s, None)
+    yield _ratio(
+        f"{beside_graph}, GPU", "at least 3 times faster", single(graph, "cold"), cold_s, 3
+    )
     seconds = many(ours, "cold"), many("", "floor")
     times = seconds[0] / seconds[1] if all(seconds) else None
     yield _aim("selection [64,84,8400], GPU", "at most 3 times the floor", times, 3, 1, "times")
@@ -101,50 +105,73 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
 
 def _aim(subject, aim, measured, limit, scale, unit):
     if measured is None:
-        return subject, aim, "not measured", None
-    return subject, aim, f"{measured * scale:.1f} {unit}", measured <= limit
+        return _entry(subject, aim, "not measured", None)
+    return _entry(subject, aim, f"{measured * scale:.1f} {unit}", measured <= limit)
 
 
 def _ratio(subject, aim, theirs, ours, limit):
     if not theirs or not ours:
-        return subject, aim, "not measured", None
+        return _entry(subject, aim, "not measured", None)
     times = theirs / ours
-    return subject, aim, f"{times:.1f} times", None if limit is None else times >= limit
+    return _entry(subject, aim, f"{times:.1f} times", None if limit is None else times >= limit)
+
+
+def _entry(subject, aim, measured, reached):
+    return {"what": subject, "aim": aim, "measured": measured, "reached": reached}
 
 
 def _case(sections, section, name):
     """A function of a way and a figure, of the case with that name."""
-    cases = sections.get(section, {}).get("cases", [])
-    record = next((case for case in cases if case["case"] == name), {})
+    record = _first(sections.get(section, {}).get("cases", []), "case", name)
 
     def median(name, figure):
         if not name:
             return record.get(figure)
-        entry = next((entry for entry in record.get("ways", []) if entry["way"] == name), {})
+        entry = _first(record.get("ways", []), "way", name)
         return entry.get(figure, {}).get("p50_s")
 
     return median
 
 
+def _first(entries, key, name):
+    """The first entry of this name, or an empty one."""
+    for entry in entries:
+        if entry[key] == name:
+            return entry
+    return {}
+
+
 def _machine(machine) -> list[str]:
-    packages = ", ".join(f"{name} {number}" for name, number in machine.get("packages", {}).items())
-    properties = {**machine, "packages": packages}
-    rows = [(key, value) for key, value in properties.items() if value]
+    packages = []
+    for name, version in machine.get("packages", {}).items():
+        packages.append(f"{name} {version}")
+    rows = []
+    for key, value in (machine | {"packages": ", ".join(packages)}).items():
+        if value:
+            rows.append((key, value))
     return _table(("machine", ""), rows) + [""]
 
 
 def _checks(parts) -> list[str]:
-    rows, lists = [], []
+    rows = []
+    items = []
     for part in parts:
-        counts = part["more"].get("counts", {})
-        counted = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
-        remarks = "; ".join(text for text in (counted, part["reason"]) if text)
+        counts = []
+        for outcome, number in part["more"].get("counts", {}).items():
+            counts.append(f"{number} {outcome}")
+        remarks = ", ".join(counts)
+        if counts and part["reason"]:
+            remarks += "; "
+        remarks += part["reason"]
         rows.append((part["name"], part["outcome"], remarks, f"{part['seconds']:.0f} s"))
-        lists += [f"- failed: {text}" for text in part["more"].get("failed", [])]
-        skipped = part["more"].get("skipped", {})
-        lists += [f"- {number} skipped: {reason}" for reason, number in skipped.items()]
-    table = _table(("part", "outcome", "", "time"), rows)
-    return ["## Checks", "", *table, "", *lists, *([""] if lists else [])]
+        for text in part["more"].get("failed", []):
+            items.append(f"- failed: {text}")
+        for reason, number in part["more"].get("skipped", {}).items():
+            items.append(f"- {number} skipped: {reason}")
+    lines = ["## Checks", ""] + _table(("part", "outcome", "", "time"), rows) + [""]
+    if items:
+        lines += items + [""]
+    return lines
 
 
 def _section(part) -> list[str]:
@@ -174,7 +201,7 @@ def _end_to_end(cases) -> list[str]:
             shares.append(f"{thread} {share:.0%}")
         rate = way.get("images_a_second")
         rate_text = "" if rate is None else f"{rate:.0f}"
-        rows.append([case["case"], *_or_why(way, [rate_text, ", ".join(shares)])])
+        rows.append([case["case"]] + _or_why(way, [rate_text, ", ".join(shares)]))
     return _table(("case", "images/s", "interpreter's lock held by"), rows)
 
 
@@ -188,27 +215,28 @@ def _kernels(cases) -> list[str]:
             rows.append(
                 [case["case"] if first else "", floor, entry["way"]] + _or_why(entry, cells)
             )
-    lines = _table(("case", "floor", "way", *COLUMNS.values()), rows)
-    parts = [
-        (case["case"], kernel, _time(times["p50_s"]), _time(times["mean_s"]))
-        for case in cases
-        for kernel, times in case["ways"][0].get("kernels", {}).items()
-    ]
-    titles = ("case", "kernel", "GPU", "mean")
-    return [*lines, "", *_table(titles, parts)] if parts else lines
+    lines = _table(["case", "floor", "way"] + list(COLUMNS.values()), rows)
+    rows_of_kernels = []
+    for case in cases:
+        for kernel, times in case["ways"][0].get("kernels", {}).items():
+            median, mean = _time(times["p50_s"]), _time(times["mean_s"])
+            rows_of_kernels.append((case["case"], kernel, median, mean))
+    if rows_of_kernels:
+        lines += [""] + _table(("case", "kernel", "GPU", "mean"), rows_of_kernels)
+    return lines
 
 
 def _network(cases) -> list[str]:
-    stages = ("preprocess", "network", "selection")
     rows = []
     for case in cases:
         for number, entry in enumerate(case["ways"]):
             ours = case["ways"][0]
             rate = entry.get("images_a_second")
             cells = [_figure(entry, ours, "host"), f"{rate:.0f}" if rate else ""]
-            cells += [_time(entry[stage]["p50_s"]) if stage in entry else "" for stage in stages]
+            for stage in STAGES:
+                cells.append(_time(entry[stage]["p50_s"]) if stage in entry else "")
             rows.append(["" if number else case["case"], entry["way"]] + _or_why(entry, cells))
-    return _table(("case", "way", "decoded image to boxes", "images/s", *stages), rows)
+    return _table(["case", "way", "decoded image to boxes", "images/s"] + STAGES, rows)
 
 
 def _or_why(entry, cells) -> list[str]:
@@ -236,7 +264,7 @@ def _time(seconds: float) -> str:
 
 
 def _table(titles, rows) -> list[str]:
-    lines = [f"| {' | '.join(titles)} |", "| " + " | ".join("---" for _ in titles) + " |"]
+    lines = [f"| {' | '.join(titles)} |", f"| {' | '.join(['---'] * len(titles))} |"]
     for row in rows:
         cells = [str(cell).replace("|", "/").replace("\n", " ") for cell in row]
         lines.append(f"| {' | '.join(cells)} |")

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gpu.devices import Watched
+from benchmarks.gpu.devices import Watched, upload_all
 from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import DisagreementError, torch_on, v10_postprocess
 from benchmarks.in_turns import detector_head
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
-from detcli.backend.cuda.topk import upload
 from detcli.backend.postprocess import SelectionOptions
 
 KEEP = 300
@@ -81,9 +80,12 @@ def case_of(gpu, head, generator, scope) -> Case:
     """The selection from a head."""
     dtype = np.dtype(head.dtype)
     options = SelectionOptions(head.confidence, KEEP, None, None)
-    heads = [make_heads(generator, head.shape, head.kind, dtype) for _ in range(INPUTS)]
-    expected = [[rows_of(postprocess.select(image, options)) for image in batch] for batch in heads]
-    laid_out = [batch.transpose(0, 2, 1) if head.anchors_first else batch for batch in heads]
+    heads = []  # as they lie in memory
+    expected = []
+    for _ in range(INPUTS):
+        batch = make_heads(generator, head.shape, head.kind, dtype)
+        expected.append(rows_of_batch(batch, options))
+        heads.append(batch.transpose(0, 2, 1) if head.anchors_first else batch)
 
     def check(number, answer, ours):
         for rows, expected_rows in zip(answer, expected[number], strict=True):
@@ -93,10 +95,10 @@ def case_of(gpu, head, generator, scope) -> Case:
         str(head),
         INPUTS,
         {
-            "detcli": lambda: ours(gpu, head, laid_out, options, scope),
-            "PyTorch": lambda: in_torch(gpu, head, laid_out, captured=False),
-            "PyTorch, CUDA graph": lambda: in_torch(gpu, head, laid_out, captured=True),
-            "NumPy on the host": lambda: on_the_host(gpu, head, laid_out, options, scope),
+            "detcli": lambda: ours(gpu, head, heads, options, scope),
+            "PyTorch": lambda: in_torch(gpu, head, heads, captured=False),
+            "PyTorch, CUDA graph": lambda: in_torch(gpu, head, heads, captured=True),
+            "NumPy on the host": lambda: on_the_host(gpu, head, heads, options, scope),
         },
         check,
         bytes=math.prod(head.shape) * dtype.itemsize + head.batch * KEEP * 24,
@@ -107,6 +109,11 @@ def case_of(gpu, head, generator, scope) -> Case:
 def rows_of(selection):
     """x1, y1, x2, y2, score, class id as float32 `(M, 6)`."""
     return np.column_stack(list(selection)).astype(np.float32)
+
+
+def rows_of_batch(heads, options, *, cxcywh=False):
+    """The rows that NumPy selects from each head `(4 + C, N)` of a batch."""
+    return [rows_of(postprocess.select(head, options, cxcywh=cxcywh)) for head in heads]
 
 
 def compare(rows, expected, *, exactly):
@@ -133,10 +140,10 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     batch, rows, anchors = head.shape
     shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
     selection = SelectionKernels(gpu, shape, options)
-    inputs = [upload(gpu, batch_of_heads) for batch_of_heads in heads]
+    scope.callback(selection.close)
+    inputs = upload_all(gpu, heads, scope)
     download = gpu.pin(selection.result_size)
-    for memory in (selection, *inputs, download):
-        scope.callback(memory.close)
+    scope.callback(download.close)
 
     def enqueue(number):
         selection.enqueue(inputs[number].address, download.address)
@@ -155,7 +162,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
 def in_torch(gpu, head, heads, *, captured) -> Way:
     """The authors' post-processing: kernel by kernel, or as one CUDA graph."""
     torch = torch_on(gpu)
-    tensors = [torch.upload(batch_of_heads) for batch_of_heads in heads]
+    tensors = torch.upload_all(heads)
 
     def select(tensor):
         tensor = tensor if head.anchors_first else tensor.transpose(-1, -2)
@@ -165,23 +172,26 @@ def in_torch(gpu, head, heads, *, captured) -> Way:
 
     def fetch(result):
         rows = torch.to_host(result).astype(np.float32)
-        return [image_rows[image_rows[:, 4] > np.float32(head.confidence)] for image_rows in rows]
+        confident_rows = []
+        for rows_of_image in rows:
+            is_confident = rows_of_image[:, 4] > np.float32(head.confidence)
+            confident_rows.append(rows_of_image[is_confident])
+        return confident_rows
 
     return Way(enqueue, fetch)
 
 
 def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     """Download the whole head and select on the host."""
-    inputs = [upload(gpu, batch_of_heads) for batch_of_heads in heads]
+    inputs = upload_all(gpu, heads, scope)
     download = gpu.pin(heads[0].nbytes)
-    for memory in inputs + [download]:
-        scope.callback(memory.close)
+    scope.callback(download.close)
 
     def fetch(number):
         gpu.copy(download.address, inputs[number].address, heads[0].nbytes)
         gpu.record().wait()
         batch = download.array.view(heads[0].dtype).reshape(heads[0].shape)
         batch = batch.transpose(0, 2, 1) if head.anchors_first else batch
-        return [rows_of(postprocess.select(image, options, cxcywh=cxcywh)) for image in batch]
+        return rows_of_batch(batch, options, cxcywh=cxcywh)
 
     return Way(lambda number: number, fetch, on_gpu=False)

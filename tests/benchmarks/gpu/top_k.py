@@ -10,11 +10,11 @@ import numpy as np
 from onnx import parser
 
 import detcli
-from benchmarks.gpu.devices import downloader
+from benchmarks.gpu.devices import downloader, upload_all
 from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import DisagreementError, MissingError, import_optional, on_host, torch_on
 from detcli.backend.cuda import topk
-from detcli.backend.cuda.topk import DeviceArray, upload
+from detcli.backend.cuda.topk import DeviceArray
 from detcli.backend.libraries import CUDA, require_provider
 from detcli.backend.session import onnxruntime
 from detcli.core.errors import DetcliError
@@ -68,13 +68,9 @@ def compare(answer, expected, *, exactly):
 
 def _ours(gpu, arrays, scope) -> Way:
     """The kernels, as the public function launches them."""
-    memories = [upload(gpu, array) for array in arrays]
-    for memory in memories:
-        scope.callback(memory.close)
-    inputs = [
-        DeviceArray(memory.address, array.shape, array.dtype)
-        for memory, array in zip(memories, arrays, strict=True)
-    ]
+    inputs = []
+    for memory, array in zip(upload_all(gpu, arrays, scope), arrays, strict=True):
+        inputs.append(DeviceArray(memory.address, array.shape, array.dtype))
     shape = (arrays[0].shape[0], KEEP)
     values = topk._empty(gpu, shape, np.dtype(np.float32))  # noqa: SLF001
     indices = topk._empty(gpu, shape, np.dtype(np.int64))  # noqa: SLF001
@@ -82,20 +78,24 @@ def _ours(gpu, arrays, scope) -> Way:
     def enqueue(number):
         topk._enqueue(gpu, inputs[number], values, indices, descending=True)  # noqa: SLF001
 
-    outputs = [(array.address, array.shape, array.dtype) for array in (values, indices)]
+    outputs = [
+        (values.address, values.shape, values.dtype),
+        (indices.address, indices.shape, indices.dtype),
+    ]
     download = downloader(gpu, outputs, scope)
     return Way(enqueue, lambda _: download())
 
 
 def _torch(gpu, arrays, best) -> Way:
     peer = torch_on(gpu)
-    tensors = [peer.upload(array) for array in arrays]
+    tensors = peer.upload_all(arrays)
     enqueue = peer.eager(lambda tensor: best(peer.torch, tensor), tensors)
     return Way(enqueue, lambda result: tuple(map(peer.to_host, result)))
 
 
 def _torch_sort(torch, tensor):
-    return [part[..., :KEEP] for part in torch.sort(tensor, dim=-1, descending=True)]
+    values, indices = torch.sort(tensor, dim=-1, descending=True)
+    return values[..., :KEEP], indices[..., :KEEP]
 
 
 def _cupy(gpu, arrays) -> Way:
@@ -147,24 +147,24 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
     if session.get_providers()[0] != provider:
         raise DisagreementError(f"ONNX Runtime did not take {provider}")
     shape = (arrays[0].shape[0], KEEP)
-    results = [(gpu.allocate(4 * shape[0] * KEEP), np.float32)]
-    results.append((gpu.allocate(8 * shape[0] * KEEP), np.int64))  # type: ignore[arg-type]
-    inputs = [upload(gpu, array) for array in arrays]
-    for memory in inputs + [memory for memory, _ in results]:
-        scope.callback(memory.close)
+    best = gpu.allocate(4 * shape[0] * KEEP)
+    indices = gpu.allocate(8 * shape[0] * KEEP)
+    scope.callback(best.close)
+    scope.callback(indices.close)
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    kind, ordinal = device
     bindings = []
-    for memory in inputs:
+    for memory in upload_all(gpu, arrays, scope):
         binding = session.io_binding()
-        binding.bind_input("values", *device, np.float32, arrays[0].shape, memory.address)
-        for name, (result, dtype) in zip(("best", "indices"), results, strict=True):
-            binding.bind_output(name, *device, dtype, shape, result.address)
+        binding.bind_input("values", kind, ordinal, np.float32, (rows, n), memory.address)
+        binding.bind_output("best", kind, ordinal, np.float32, shape, best.address)
+        binding.bind_output("indices", kind, ordinal, np.int64, shape, indices.address)
         bindings.append(binding)
 
     def enqueue(number):
         session.run_with_iobinding(bindings[number], options)
 
-    parts = [(memory.address, shape, dtype) for memory, dtype in results]
+    parts = [(best.address, shape, np.float32), (indices.address, shape, np.int64)]
     download = downloader(gpu, parts, scope)
     return Way(enqueue, lambda _: download())
