@@ -27,7 +27,7 @@ from detcli.config.values import Tracker, Tracking
 from detcli.config.watched import Watched
 from detcli.data.geometry import overlap
 
-TRUTH = Path(__file__).parents[1] / "watch/truth"
+TRUTH = Path(__file__).parents[1] / "analytics/truth"
 
 # The frames that are labelled, from 1; a line; and how many cross it to the left and to the right,
 # which was counted by eye.

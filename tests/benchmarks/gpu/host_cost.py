@@ -40,8 +40,8 @@ class Recorder:
 def through_cuda_core(gpu, selection, head, download):
     """One batch by cuda-core's launch, with new events and a result that is split."""
     recorder = Recorder()
-    selection._launch(recorder, head)  # noqa: SLF001
     result, size = selection._address("result"), selection.result_size  # noqa: SLF001
+    selection._launch(recorder, head, result)  # noqa: SLF001
     device, stream = gpu._device, gpu.queue  # noqa: SLF001
     calls = []
     for launched in recorder.launches:
