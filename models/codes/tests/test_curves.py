@@ -10,10 +10,13 @@ from codes.train import COLUMNS
 
 def test_the_losses_are_drawn(tmp_path):
     rows = [
-        "\t".join([str(step), "0.01", *(str(step / 50 + i) for i in range(6))])
-        for step in (50, 100)
+        COLUMNS,
+        ("50", "0.01", "1.0", "2.0", "3.0", "4.0", "5.0", "6.0"),
+        ("100", "0.01", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"),
     ]
-    (tmp_path / "log.tsv").write_text("\n".join(["\t".join(COLUMNS), *rows, ""]))
+    with (tmp_path / "log.tsv").open("w") as file:
+        for row in rows:
+            file.write("\t".join(row) + "\n")
     draw(tmp_path / "log.tsv", tmp_path / "curves.png")
     drawn = cv2.imread(str(tmp_path / "curves.png"))
     assert drawn.shape == (320, 900, 3)

@@ -42,11 +42,14 @@ def test_reused_scenes_equal_newly_rendered_ones(assets):
 def test_a_mosaic_is_four_scenes_with_their_boxes(assets):
     whole = mosaic(3, 1, assets, 256, 2)
     scenes = [letterboxed_scene(3, 4 + tile, assets, 128) for tile in range(4)]
-    rows = [np.hstack([scene.image for scene in pair]) for pair in (scenes[:2], scenes[2:])]
-    assert np.array_equal(whole.image, np.vstack(rows))
-    corners = [(0, 0), (128, 0), (0, 128), (128, 128)]
+    top = np.hstack([scenes[0].image, scenes[1].image])
+    bottom = np.hstack([scenes[2].image, scenes[3].image])
+    assert np.array_equal(whole.image, np.vstack([top, bottom]))
     boxes = [
-        scene.boxes + np.tile(corner, 2) for scene, corner in zip(scenes, corners, strict=True)
+        scenes[0].boxes,
+        scenes[1].boxes + (128, 0, 128, 0),
+        scenes[2].boxes + (0, 128, 0, 128),
+        scenes[3].boxes + (128, 128, 128, 128),
     ]
     assert len(whole.labels) == len(whole.boxes) > 0
     assert np.allclose(whole.boxes, np.concatenate(boxes))
@@ -56,10 +59,10 @@ def test_a_scene_is_used_four_times_and_then_dropped(assets):
     scenes = Scenes(3, assets, 4, [Stage(0, (64,))])
     batches = [scenes[step] for step in range(8)]
     fresh = batches[0].images[0]
-    later = [batches[2 * use].images[use] for use in (1, 2, 3)]
     swapped = fresh.transpose(1, 2)
-    expected = [swapped.flip(2), fresh.flip(2), swapped]  # the first turned by 90 degrees
-    assert all(torch.equal(*pair) for pair in zip(later, expected, strict=True))
+    assert torch.equal(batches[2].images[1], swapped.flip(2))  # turned by 90 degrees
+    assert torch.equal(batches[4].images[2], fresh.flip(2))
+    assert torch.equal(batches[6].images[3], swapped)
     assert len(scenes.scenes_to_reuse) == 6  # of six steps, one each
 
 
@@ -71,7 +74,10 @@ def test_sides_take_turns(assets):
 
 def test_the_shares_of_all_processes_make_the_batch(assets):
     whole = Scenes(3, assets, 8, STAGES)[0].images
-    shares = [Scenes(3, assets, 8, STAGES, rank=rank, processes=2)[0].images for rank in (0, 1)]
+    shares = []
+    for rank in (0, 1):
+        scenes = Scenes(3, assets, 8, STAGES, rank=rank, processes=2)
+        shares.append(scenes[0].images)
     assert torch.equal(torch.stack(shares, 1).flatten(0, 1), whole)
 
 

@@ -46,7 +46,10 @@ def test_perfect_answers_score_one(scenes):
     report = average_precision(instances(scenes), detections_by_image)
     report |= at_confidence(scenes, detections_by_image)
     assert report["mAP50-95"] == report["mAP50"] == pytest.approx(1)
-    present = {NAMES[label] for scene in scenes for label in scene.labels}
+    present = set()
+    for scene in scenes:
+        for label in scene.labels:
+            present.add(NAMES[label])
     for name in NAMES:
         assert report["recall"][name] == (name in present)
     assert np.array(report["confusion"])[~np.eye(len(NAMES) + 1, dtype=bool)].sum() == 0
@@ -90,7 +93,8 @@ def test_images_are_written_as_a_coco_data_set(tmp_path):
     for entry in truth["images"]:
         image = cv2.imread(str(tmp_path / "images" / entry["file_name"]))
         assert image.shape[:2] == (entry["height"], entry["width"])
-    assert all(min(item["bbox"][2:]) > 0 for item in truth["annotations"])
+    for annotation in truth["annotations"]:
+        assert min(annotation["bbox"][2:]) > 0
 
 
 def test_boxes_come_back_from_a_padded_image(scenes):
@@ -110,11 +114,12 @@ def test_real_images_count_by_what_their_labels_say(tmp_path):
     """A predictor that says `aztec` of dark images, and of bright ones `qr_code` twice."""
     labels = {"0.png": "aztec", "1.png": "qr_code", "2.png": "none:aztec", "3.png": "none:other"}
     labels |= {"4.png": "barcode", "5.png": "other:stacked"}
-    rows = [f"{name}\t{label}\tphoto\ta\tb" for name, label in labels.items()]
-    (tmp_path / "labels.tsv").write_text("\n".join(["file\tlabel\tkind\trepository\tpath", *rows]))
-    for name in labels:
+    lines = ["file\tlabel\tkind\trepository\tpath"]
+    for name, label in labels.items():
+        lines.append(f"{name}\t{label}\tphoto\ta\tb")
         shade = 255 if name in {"1.png", "3.png", "4.png"} else 0
         cv2.imwrite(str(tmp_path / name), np.full((30, 30, 3), shade, np.uint8))
+    (tmp_path / "labels.tsv").write_text("\n".join(lines))
 
     def predict(images):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
@@ -135,7 +140,7 @@ def test_real_images_count_by_what_their_labels_say(tmp_path):
 
 def test_false_alarms_are_counted_per_image(tmp_path):
     least = CONFS["qr_code"]
-    scores = (0.9, least + 0.01, least - 0.01, 0.51, 0.49)
+    scores = np.array([0.9, least + 0.01, least - 0.01, 0.51, 0.49])
     for number in range(2):
         cv2.imwrite(str(tmp_path / f"{number}.jpg"), np.zeros((30, 30, 3), np.uint8))
 
@@ -146,7 +151,7 @@ def test_false_alarms_are_counted_per_image(tmp_path):
 
     alarms = measure_images_without_symbols(predict, tmp_path)
     assert alarms == {
-        "false_alarms": sum(score >= least for score in scores),
+        "false_alarms": np.count_nonzero(scores >= least),
         "false_alarms_at_0.5": 2,
     }
 

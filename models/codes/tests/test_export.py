@@ -74,7 +74,8 @@ def test_folding_keeps_the_output(network, images):
 
 def test_the_body_is_boxes_in_pixels_and_scores(network, images):
     sides, logits = network.one(network.features(images))
-    boxes = decode_boxes(sides, *square(SIDE, STRIDES))
+    centres, sizes = square(SIDE, STRIDES)
+    boxes = decode_boxes(sides, centres, sizes)
     body = Deployed(network)(images)
     torch.testing.assert_close(body[:, :4], boxes, atol=1e-3, rtol=1e-4)
     scores, kept = logits.sigmoid(), body[:, 4:] > 0
@@ -148,8 +149,8 @@ def test_of_cells_that_find_a_symbol_the_best_answers():
     apart = {(2, 2): (box, 0.9), (2, 5): (shifted, 0.8), (5, 0): (other, 0.7)}
     assert cells_that_answer(apart, {}) == [{(2, 2), (5, 0)}, set()]  # in one scale, too
     assert cells_that_answer({}, {(0, 0): (box, 0.7), (1, 1): (shifted, 0.8)}) == [set(), {(1, 1)}]
-    far = {(5, 7): (box, 0.9)}, {(0, 0): (box, 0.8)}
-    assert cells_that_answer(*far) == [{(5, 7)}, {(0, 0)}]
+    fine, coarse = {(5, 7): (box, 0.9)}, {(0, 0): (box, 0.8)}  # far from each other
+    assert cells_that_answer(fine, coarse) == [{(5, 7)}, {(0, 0)}]
 
 
 def test_one_coarse_answer_outdoes_several_fine_ones():
@@ -201,7 +202,8 @@ def test_blocks_that_the_file_lacks_change_nothing_until_they_are_trained(
         optimiser.step()
     for layer in deeper.backbone.modules():
         if isinstance(layer, C2f):
-            assert all(part.grad.abs().max() > 0 for part in layer.blocks[-1].parameters())
+            for part in layer.blocks[-1].parameters():
+                assert part.grad.abs().max() > 0
 
 
 def test_a_class_that_the_file_lacks_starts_untrained(exported):

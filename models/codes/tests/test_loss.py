@@ -18,7 +18,8 @@ def objects(*boxes):
 def test_an_image_without_objects_lowers_every_score():
     silent = (torch.zeros(1, 4 * BINS, COUNT), torch.full((1, 6, COUNT), -20.0))
     loud = (silent[0], torch.zeros(1, 6, COUNT))
-    quiet_loss, loud_loss = (dual_loss((out, out), objects(), GRID) for out in (silent, loud))
+    quiet_loss = dual_loss((silent, silent), objects(), GRID)
+    loud_loss = dual_loss((loud, loud), objects(), GRID)
     for head in (0, 1):
         assert quiet_loss[head].score == pytest.approx(0, abs=1e-3)
         assert loud_loss[head].score == pytest.approx(CLASS * 6 * COUNT * 0.6931, rel=1e-3)

@@ -15,7 +15,7 @@ def package(tmp_path):
     if builder is None:
         pytest.skip("dpkg-deb is not installed")
     tree = tmp_path / "tree"
-    for name in (*WANTED, "usr/share/doc/copyright"):
+    for name in WANTED + ("usr/share/doc/copyright",):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
     (tree / "DEBIAN").mkdir()
@@ -30,9 +30,11 @@ def package(tmp_path):
 def test_the_images_of_a_package_are_unpacked_below_their_paths(package, tmp_path):
     digest = hashlib.sha256(package.read_bytes()).hexdigest()
     fetch(tmp_path / "out", f"file://{tmp_path}/", {"a.deb": digest})
-    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    found = {str(path.relative_to(tmp_path / "out")): path.read_text() for path in files}
-    assert found == {name: name for name in WANTED}
+    contents = {}
+    for path in (tmp_path / "out").rglob("*"):
+        if path.is_file():
+            contents[str(path.relative_to(tmp_path / "out"))] = path.read_text()
+    assert contents == {name: name for name in WANTED}
 
 
 def test_a_package_that_is_another_one_is_refused(package, tmp_path):

@@ -22,6 +22,16 @@ def assets():
     return store.training_assets(0)
 
 
+def rendered(assets, seed, count):
+    """The first scenes of a seed."""
+    return [render(seed, index, assets, SIDE, SIDE) for index in range(count)]
+
+
+def boxes_of(scenes):
+    """The boxes `(N, 4)` of all scenes."""
+    return np.concatenate([scene.boxes for scene in scenes])
+
+
 def test_the_same_number_gives_the_same_scene(assets):
     first = render(3, 5, assets, SIDE, 288)
     again = render(3, 5, store.training_assets(0), SIDE, 288)
@@ -33,8 +43,8 @@ def test_the_same_number_gives_the_same_scene(assets):
 
 
 def test_boxes_are_inside_the_image_and_large_enough(assets):
-    scenes = [render(4, index, assets, SIDE, SIDE) for index in range(40)]
-    boxes = np.concatenate([scene.boxes for scene in scenes])
+    scenes = rendered(assets, 4, 40)
+    boxes = boxes_of(scenes)
     labels = np.concatenate([scene.labels for scene in scenes])
     assert set(labels.tolist()) == set(range(len(NAMES)))
     assert boxes.dtype == np.float32
@@ -44,8 +54,7 @@ def test_boxes_are_inside_the_image_and_large_enough(assets):
 
 
 def test_symbols_reach_from_tiny_to_cut_off_by_the_image(assets):
-    scenes = [render(8, index, assets, SIDE, SIDE) for index in range(120)]
-    boxes = np.concatenate([scene.boxes for scene in scenes])
+    boxes = boxes_of(rendered(assets, 8, 120))
     longer = (boxes[:, 2:] - boxes[:, :2]).max(1)
     assert longer.min() < 20
     assert (longer > 0.8 * SIDE).sum() >= 3
@@ -57,19 +66,21 @@ def test_readable_symbols_are_labelled_in_place(assets):
     """zxing-cpp, which knows nothing of the labels, finds symbols only inside their boxes."""
     families = {"QR Code": 0, "Data Matrix": 2, "PDF417": 4, "Aztec": 6}
     read, misses = 0, []
-    for index in range(120):
-        scene = render(5, index, assets, SIDE, SIDE)
+    for scene in rendered(assets, 5, 120):
         for barcode in zxingcpp.read_barcodes(scene.image):
             label = families.get(str(barcode.format))
             if label is None:
                 continue
-            corners = [
-                getattr(barcode.position, f"{v}_{h}")
-                for v in ("top", "bottom")
-                for h in ("left", "right")
-            ]
-            points = np.array([(corner.x, corner.y) for corner in corners])
-            hull = np.clip(np.concatenate([points.min(0), points.max(0)]), 0, SIDE)
+            position = barcode.position
+            points = []
+            for corner in (
+                position.top_left,
+                position.top_right,
+                position.bottom_left,
+                position.bottom_right,
+            ):
+                points.append((corner.x, corner.y))
+            hull = np.clip(np.concatenate([np.min(points, 0), np.max(points, 0)]), 0, SIDE)
             boxes = scene.boxes[scene.labels == label]
             read += 1
             misses.append(min(np.abs(boxes - hull).max(1), default=np.inf))
@@ -90,7 +101,8 @@ def test_training_and_held_out_assets_are_disjoint():
     assert not set(store.TRAINING_PHOTOGRAPHS) & set(store.HELD_OUT_PHOTOGRAPHS)
     assert set(held_out.negatives) - set(training.negatives)
     seen = {line.tobytes() for line in training.lettering.lines}
-    assert not [line for line in held_out.lettering.lines if line.tobytes() in seen]
+    for line in held_out.lettering.lines:
+        assert line.tobytes() not in seen
 
 
 @pytest.mark.parametrize(("name", "least"), [("qr_code", 1), ("aruco", 0.5)])
@@ -101,7 +113,8 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
         random = np.random.default_rng(seed)
         symbols = [symbol(random, name) for _ in range(4)]
         areas = sheet(random, symbols, 4, scale=8).areas
-        assert [area.label for area in areas] == [code.label for code in symbols]
+        for area, code in zip(areas, symbols, strict=True):
+            assert area.label == code.label
         boxes = np.array([area.box for area in areas])
         gaps = boxes[1:, 0] - boxes[:-1, 2]
         closest = min(closest, gaps.min() / (8 * symbols[0].quiet))
@@ -111,7 +124,7 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
 def test_a_generated_image_is_filled_by_its_symbol(assets):
     scenes = [generated(9, index, assets, SIDE) for index in range(40)]
     sizes = np.array([scene.image.shape[:2] for scene in scenes])
-    boxes = np.concatenate([scene.boxes for scene in scenes])
+    boxes = boxes_of(scenes)
     sides = boxes[:, 2:] - boxes[:, :2]
     assert sides.max(1).min() >= MIN_SIDE
     assert sizes.max() > SIDE
@@ -138,28 +151,33 @@ def test_a_dimmed_image_keeps_5_to_25_levels_of_each_symbol():
 
 
 def test_surfaces_lean_by_10_to_25_degrees_and_are_seen_from_the_side():
-    tilts = [Tilt(np.random.default_rng(seed)) for seed in range(400)]
-    lean = np.abs(np.degrees([tilt.roll for tilt in tilts]))
+    rolls = []
+    pitches = []
+    for seed in range(400):
+        tilt = Tilt(np.random.default_rng(seed))
+        rolls.append(tilt.roll)
+        pitches.append(tilt.pitch)
+    lean = np.abs(np.degrees(rolls))
     assert 0.08 < np.mean((lean > 10) & (lean < 25)) < 0.3
-    assert max(np.degrees(np.abs([tilt.pitch for tilt in tilts]))) > 75
+    assert np.degrees(np.abs(pitches)).max() > 75
 
 
 @pytest.mark.parametrize("maker", sorted(set(negatives.HARD), key=lambda maker: maker.__name__))  # type: ignore[attr-defined]
 def test_lookalikes_have_light_and_dark_parts_at_any_size(maker, assets):
-    covers = [
-        maker(np.random.default_rng(seed), side, assets.lettering)
-        for side in (24, 150)
-        for seed in range(3)
-    ]
-    assert {(cover.dtype, cover.ndim) for cover in covers} == {(np.dtype(np.uint8), 2)}
-    assert max(np.ptp(cover) for cover in covers) > 60
+    contrasts = []
+    for side in (24, 150):
+        for seed in range(3):
+            cover = maker(np.random.default_rng(seed), side, assets.lettering)
+            assert cover.dtype == np.uint8
+            assert cover.ndim == 2
+            contrasts.append(np.ptp(cover))
+    assert max(contrasts) > 60
 
 
 def test_a_sheet_may_repeat_one_marking(assets):
     """Data Matrix of 18 to 32 pixels in rows, as on parts."""
     most = 0
-    for index in range(150):
-        scene = render(11, index, assets, SIDE, SIDE)
+    for scene in rendered(assets, 11, 150):
         sides = (scene.boxes[:, 2:] - scene.boxes[:, :2]).max(1)
         most = max(most, int(((scene.labels == 2) & (sides < 40)).sum()))
     assert most >= 6
