@@ -61,7 +61,7 @@ def case_of(gpu, chosen, generator, scope) -> Case:
 
 
 def tensor_shape(letterboxes):
-    """Of the network's input for as many images as there are letterboxes."""
+    """The shape of the network's input for as many images as there are letterboxes."""
     height, width = letterboxes[0].canvas
     return (len(letterboxes), 3, height, width)
 
