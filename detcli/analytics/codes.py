@@ -204,7 +204,7 @@ class _BarcodeAssignment:
 
 
 def _is_contradicted(grey: Grey, barcode: Barcode) -> bool:
-    """Tell whether a crop around a linear code reads differently from the whole image.
+    """Return whether a crop around a linear code reads differently from the whole image.
 
     A wrong reading passes the check digit by chance one time in ten, so a second one is needed.
     Codes in two dimensions have strong checks, and are never contradicted.
@@ -332,7 +332,7 @@ def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
     if corners is None:
         return np.empty((0, 4, 2))
     corners_of_each: Doubles = np.reshape(corners, (-1, 4, 2)).astype(np.float64)
-    if class_name == LINEAR:  # of these, OpenCV lists the left bottom corner first
+    if class_name == LINEAR:  # of these, OpenCV lists the bottom left corner first
         corners_of_each = np.roll(corners_of_each, -1, axis=1)
     return corners_of_each
 

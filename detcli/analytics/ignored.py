@@ -69,7 +69,7 @@ class Ignoring:
         )
 
     def _ignored_by(self, polygon: Points, boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
-        """Tell which boxes are ignored because of one polygon.
+        """Determine which boxes are ignored because of one polygon.
 
         A box is ignored if at least `_min_share` of its area is in the polygon. Without that
         limit, it is ignored if the middle of its lower side is in the polygon.
@@ -90,7 +90,7 @@ class Ignoring:
         """Warn if a polygon probably does not apply as the user meant, once for each polygon.
 
         There are two such cases. The polygon may lie outside of the image, perhaps as its corners
-        were measured in images of another size. Or the user may have named it after a folder to
+        were measured in images of a different size. Or the user may have named it after a folder to
         ignore it in the images of that folder only, for which a pattern such as `NAME/**` is
         needed.
 

@@ -415,7 +415,7 @@ class VideoTracks:
 
 
 def _are_of_same_object(young_track: Any, lost_track: Any) -> bool:  # noqa: ANN401 - the library's
-    """Tell whether a lost track is older than a young one and has nearly the same box."""
+    """Return whether a lost track is older than a young one and has nearly the same box."""
     similarity = overlap(young_track.get_state_bbox(), lost_track.get_state_bbox())
     is_older = lost_track.tracker_id < young_track.tracker_id
     return bool(similarity > DUPLICATE_OVERLAP) and is_older

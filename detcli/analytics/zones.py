@@ -149,7 +149,7 @@ class Crossings:
 
 
 def _step_crosses_line(step: tuple[Point, Point], line: tuple[Point, Point]) -> bool:
-    """Tell whether a track that moves from one point to another crosses a line.
+    """Return whether a track that moves from one point to another crosses a line.
 
     Two segments cross if the ends of each lie on different sides of the other. A step through the
     very end of the line crosses it. A step that only begins or ends on the line does not.
@@ -218,7 +218,7 @@ class Zones:
     def _warn_outside(self, record: Record, size: Size, zone: Shape, polygon: Points) -> None:
         """Warn, once for each zone, if a zone lies wholly outside of an image.
 
-        Perhaps its pixels are those of images of another size.
+        Perhaps its pixels are those of images of a different size.
 
         Args:
             record: The record of the image.
@@ -238,7 +238,7 @@ class Zones:
 
 
 def is_outside(polygon: Points, size: Size) -> bool:
-    """Tell whether a polygon `(K, 2)` lies wholly outside of an image of a height and width."""
+    """Return whether a polygon `(K, 2)` lies wholly outside of an image of a height and width."""
     height, width = size
     left, top = polygon.min(axis=0)
     right, bottom = polygon.max(axis=0)
@@ -246,7 +246,7 @@ def is_outside(polygon: Points, size: Size) -> bool:
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
-    """Tell which points lie in a polygon or on its edge.
+    """Determine which points lie in a polygon or on its edge.
 
     Where edges cross each other, what they enclose twice is outside (the even-odd rule).
 

@@ -56,7 +56,7 @@ class CpuBackend(HostBackend):
 
         Args:
             buffer: The letterboxed images, `(B, 3, H, W)`. They are split, or filled up with
-                images of zeros, where the graph takes batches of another size.
+                images of zeros, where the graph takes batches of a different size.
 
         Returns:
             B arrays. Each holds a box and C class scores for each of N anchors, `(4 + C, N)` or

@@ -30,7 +30,7 @@ def detect_all(
         outputs: The network's output for each image, see `detect`.
         letterboxes: Where each image lies on the network's input.
         options: Which detections to keep.
-        contract: What the model says of its output.
+        contract: What the model says about its output.
 
     Returns:
         The detections of each image in pixels of that image, best first.
@@ -52,7 +52,7 @@ def batch_to_detections(
     Args:
         selections: The selected boxes of each image.
         letterboxes: Where each image lies on the network's input.
-        contract: What the model says of its boxes, and the names of its classes.
+        contract: What the model says about its boxes, and the names of its classes.
 
     Returns:
         The detections of each image, as `to_detections` gives them.
@@ -93,7 +93,7 @@ def _map_ordinary_boxes(
     Args:
         selections: The selected boxes of each image, T in all.
         letterboxes: Where each image lies on the network's input.
-        contract: What the model says of its boxes.
+        contract: What the model says about its boxes.
 
     Returns:
         `(T, 4)`, the boxes in pixels of their images, image after image.
@@ -139,7 +139,7 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     Args:
         selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
         letterbox: Where the image lies on the network's input.
-        contract: What the model says of its boxes, and the names of its classes.
+        contract: What the model says about its boxes, and the names of its classes.
 
     Returns:
         The detections with boxes in pixels of the image, in the order of the selection.
@@ -185,7 +185,7 @@ def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) ->
 
 
 def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
-    """Tell which boxes have a width and a height, of `(M, 4)` x1, y1, x2, y2.
+    """Determine which boxes have a width and a height, of `(M, 4)` x1, y1, x2, y2.
 
     A box with NaN counts as one with an area.
     """

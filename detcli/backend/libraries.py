@@ -69,7 +69,7 @@ OWNERS = {
 OTHER_OWNER = ("a shared library", f"let the loader find it ({LOADER_PATH})")
 
 # Messages of the loader of Linux's C library: a library is missing; it is too old (as in "A:
-# version `V' not found (required by B)"); or it is of another version, and lacks a function.
+# version `V' not found (required by B)"); or it is of a different version, and lacks a function.
 MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
 OLD = re.compile(r"(?P<library>[^:]+): version [`'](?P<version>.+?)' not found.*?(?P<by>[^/ ]+)\)")
 SYMBOL = re.compile(
@@ -335,7 +335,7 @@ def _tensorrt_remedy() -> str:
 
 
 def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
-    """Tell whether TensorRT lacks code for a GPU, by the GPU's compute capability."""
+    """Return whether TensorRT lacks code for a GPU, by the GPU's compute capability."""
     major, minor = gpu.capability.split(".")
     return (int(major), int(minor)) < TENSORRT_FROM
 

@@ -13,7 +13,7 @@ def split_by_image(output: HeadArray, count: int, contract: Contract) -> list[He
     Args:
         output: `(B, 4 + C, N)`, `(B, N, 4 + C)` or `(B, R, 6)`, as the contract says.
         count: B, the number of images in the batch.
-        contract: What the model says of its output.
+        contract: What the model says about its output.
 
     Returns:
         B views of the output, one for each image, as `detect` takes them.

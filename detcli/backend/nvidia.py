@@ -41,7 +41,7 @@ class CudaExtra:
         return f'pip install "detcli[{self.name}]"'
 
     def runs_on(self, capability: str) -> bool:
-        """Tell whether this extra's ONNX Runtime contains code that a GPU can run.
+        """Return whether this extra's ONNX Runtime contains code that a GPU can run.
 
         Args:
             capability: The GPU's compute capability, the version of its instructions, as "9.0".
@@ -53,14 +53,14 @@ class CudaExtra:
         )
 
     def suits(self, gpus: Sequence["GpuFacts"]) -> bool:
-        """Tell whether this extra runs on at least one of these GPUs, or no GPU is listed."""
+        """Return whether this extra runs on at least one of these GPUs, or no GPU is listed."""
         if not gpus:
             return True
         return any(self.runs_on(gpu.capability) for gpu in gpus)
 
 
 def _can_run(gpu_version: tuple[int, int], code: re.Match[str]) -> bool:
-    """Tell whether a GPU can run code that was compiled for an architecture, by NVIDIA's rules.
+    """Return whether a GPU can run code that was compiled for an architecture, by NVIDIA's rules.
 
     "sm_86" is machine code, for GPUs of the same major version from the minor version on: 8.6 and
     8.9. "sm_90a" is machine code for 9.0 alone. "compute_90" is an intermediate language that the
@@ -186,7 +186,7 @@ def has_gpu(root: Path = Path("/")) -> bool | None:
 
 
 def _is_gpu(device: Path) -> bool:
-    """Tell whether a PCI device is one of NVIDIA's GPUs, by its folder in Linux's file system."""
+    """Return whether a PCI device is one of NVIDIA's GPUs, by its folder in Linux's file system."""
     try:
         vendor = (device / "vendor").read_text().strip()
         pci_class = (device / "class").read_text().strip()
@@ -208,7 +208,7 @@ def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
 
 
 def _supports_cuda(facts: DriverFacts, major: int) -> bool:
-    """Tell whether a driver runs a major version of CUDA; True if it does not report its own."""
+    """Return whether a driver runs a major version of CUDA; True if it does not report its own."""
     if facts.cuda is None:
         return True
     newest_major, _, _ = facts.cuda.partition(".")

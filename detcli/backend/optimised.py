@@ -41,7 +41,7 @@ UNUSABLE = b""
 """The cache entry of a model whose optimised graph cannot be used."""
 
 CPUINFO = Path("/proc/cpuinfo")
-MAX_CPUINFO_BYTES = 1 << 14  # more than Linux says of the first core
+MAX_CPUINFO_BYTES = 1 << 14  # more than Linux says about the first core
 
 # What of /proc/cpuinfo tells kinds of processors apart, on x86 and on ARM.
 PROCESSOR_FIELDS = (
@@ -94,7 +94,7 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
 
 
 def _has_cache_entry(model: PreparedModel) -> bool:
-    """Tell whether a model's optimised graph is in the cache, or could be put there."""
+    """Return whether a model's optimised graph is in the cache, or could be put there."""
     has_name_in_cache = bool(model.stored_graph.identity)
     if not has_name_in_cache:
         return False
@@ -160,7 +160,7 @@ class _FirstUse:
     """
 
     def __init__(self, model: PreparedModel, opener: _Opener) -> None:
-        """Note the model, and what opens its graphs."""
+        """Record the model, and what opens its graphs."""
         self._model = model
         self._opener = opener
         self.session: TensorSession | None = None
@@ -196,7 +196,7 @@ class _FirstUse:
         return optimised_graph
 
     def _computes_same(self, session: TensorSession, optimised_graph: bytes) -> bool:
-        """Tell whether an optimised graph computes what a session of the model computes.
+        """Return whether an optimised graph computes what a session of the model computes.
 
         Raises:
             DetcliError: The optimised graph cannot be opened, or a run failed.
@@ -238,7 +238,7 @@ class _FirstUse:
 
 
 def _is_temporary_space_short(graph_size: int) -> bool:
-    """Tell whether there may be too little space for an optimised graph in a temporary file.
+    """Return whether there may be too little space for an optimised graph in a temporary file.
 
     An optimised graph takes up to twice the bytes of the graph: the weights of one in float16
     become float32, for processors that do not compute in float16. Twice that has to be free.
@@ -257,7 +257,7 @@ def _is_temporary_space_short(graph_size: int) -> bool:
 def computes_same(
     session: TensorSession, other_session: TensorSession, model: PreparedModel
 ) -> bool:
-    """Tell whether two sessions compute the same from noise and from a photograph, bit for bit.
+    """Return whether two sessions compute the same from noise and from a photograph, bit for bit.
 
     Args:
         session: A session of the model.

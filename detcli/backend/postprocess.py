@@ -111,7 +111,7 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
         output: As the contract says, a head `(4 + C, N)` or `(N, 4 + C)` of 4 box rows and C scores
             for each of N anchors, or rows `(R, 6)` of x1, y1, x2, y2, score, class id.
         options: Which detections to keep.
-        contract: What the model says of its output.
+        contract: What the model says about its output.
 
     Returns:
         The boxes with their scores and classes, best first. Coordinates are those of the network's
@@ -244,8 +244,8 @@ def select_rows(
 def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
     """Find the rows of a graph that selects boxes itself whose scores are above a confidence.
 
-    A row whose class does not exist, which only a broken graph gives, is dropped with a warning. So
-    is a row whose score is NaN.
+    A row whose class does not exist, which only a broken graph outputs, is dropped with a warning.
+    So is a row whose score is NaN.
 
     Args:
         rows: `(R, 6)` x1, y1, x2, y2, score, class id.
@@ -453,7 +453,7 @@ def _best_score_of_anchors(scores: Floats) -> Floats:
 
 
 def _has_nan(numbers: Floats) -> bool:
-    """Tell whether any of some numbers is NaN, since their maximum is NaN then, too."""
+    """Return whether any of some numbers is NaN, since their maximum is NaN then, too."""
     return numbers.size > 0 and bool(np.isnan(numbers.max()))
 
 

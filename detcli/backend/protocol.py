@@ -281,8 +281,8 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
 def _smaller_batch(image_count: int) -> int:
     """Choose the largest batch that takes less memory than one of `image_count` images.
 
-    It is one of `BATCHES`, or 1: a batch of another size is filled up to the next of these, and so
-    takes as much memory as that.
+    It is one of `BATCHES`, or 1: a batch of a different size is filled up to the next of these, and
+    so takes as much memory as that.
     """
     for batch_size in BATCHES:  # the largest first
         if batch_size < image_count:

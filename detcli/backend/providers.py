@@ -52,7 +52,7 @@ def cuda_provider(
     }
     if not half:
         # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
-        # boxes must equal the CPU's. A float16 model gives the speed: with this option, ONNX
+        # boxes must equal the CPU's. A float16 model outputs the speed: with this option, ONNX
         # Runtime would leave out tensor cores for its convolutions, too.
         settings["use_tf32"] = "0"
     if stream is not None:

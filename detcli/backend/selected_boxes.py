@@ -24,5 +24,5 @@ class SelectedBoxes(NamedTuple):
 
 
 def warn(message: str) -> None:
-    """Warn of something odd in what the model gives, on the line that calls this."""
+    """Warn of something odd in what the model outputs, on the line that calls this."""
     warnings.warn(message, DetcliWarning, stacklevel=2)

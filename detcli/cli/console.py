@@ -250,7 +250,7 @@ def print_command(words: Iterable[str]) -> None:
 
 
 def _has_colour() -> bool:
-    """Tell whether stderr shows colours: it is a terminal, and neither it nor NO_COLOR says no."""
+    """Return whether stderr shows colours: a terminal that can, unless NO_COLOR forbids it."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     if sys.platform == "win32" and "WT_SESSION" not in os.environ:
@@ -489,7 +489,7 @@ def _reading_columns() -> "list[ProgressColumn]":
 
 
 def _shows_bars() -> bool:
-    """Tell whether bars are shown: on a terminal, unless --quiet forbids them."""
+    """Return whether bars are shown: on a terminal, unless --quiet forbids them."""
     return log.isEnabledFor(logging.WARNING) and is_terminal(sys.stderr)
 
 

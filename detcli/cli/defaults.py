@@ -196,7 +196,7 @@ def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
         The raw values by name of the option, and the tables of `detcli tune` under TUNED.
 
     Raises:
-        UsageError: An entry has no option, or its value is of another type.
+        UsageError: An entry has no option, or its value has the wrong type.
     """
     options = {option.flag[2:]: option for option in options_of(Config).values() if option.names}
     raw_values = {}
@@ -261,7 +261,7 @@ def _from_toml(path: Path, option: Option, value: Any) -> Any:
         value: A value of TOML.
 
     Raises:
-        UsageError: It is of another type than the option's.
+        UsageError: It has a different type from the option's.
     """
     key = option.flag[2:]
     is_typed_repeatedly = option.is_list and not option.separator

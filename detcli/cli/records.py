@@ -114,7 +114,7 @@ class _SelectiveParser:
 
 
 def _has_record_on_each_line(name: str) -> bool:
-    """Tell whether records come a line each, and not in parts, tables or another program's form."""
+    """Return whether records come one per line, not in parts, tables or another program's form."""
     # Not Path.is_dir, which raises an OSError for a name that is too long, say.
     is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112
     return not is_shards and not _is_not_json_lines(name)

@@ -66,7 +66,7 @@ def merge(
         parse=parse_writable,
     ),
 ) -> None:
-    """Merge the parts of a sharded run, or write a file of records in another format.
+    """Merge the parts of a sharded run, or write a file of records in a different format.
 
     The output is what one run on one machine writes. Each name of the run's manifest is there once;
     what is missing or damaged is listed, nothing is written, and the exit code is 6. It is 3 if
@@ -193,7 +193,7 @@ def _convert_file(
     record_format: "Format",
     answers: "Classified | None",
 ) -> Counter[str]:
-    """Write the records of a file in another format.
+    """Write the records of a file in a different format.
 
     Args:
         config: The options of the command.

@@ -248,7 +248,7 @@ def _require_rereadable(name: str) -> None:
 
 
 def _is_pipe(name: str) -> bool:
-    """Tell whether records come from standard input or a pipe, and can be read only once."""
+    """Return whether records come from standard input or a pipe, and can be read only once."""
     if name == "-":
         return True
     path = Path(name)
@@ -358,7 +358,7 @@ def _corrected(record: "RecordJson", marks: "Marks | None") -> "RecordJson | Non
 
 
 def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling | None) -> "RunInfo":
-    """Collect what the page says of the earlier run that wrote the records.
+    """Collect what the page says about the earlier run that wrote the records.
 
     Args:
         records: The option's value: a file or folder of records, or "-".

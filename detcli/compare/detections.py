@@ -241,7 +241,7 @@ def _is_within(pair: Match, tolerance: Tolerance) -> bool:
 
 
 def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Order:
-    """Tell whether matched detections come in the same order on both sides.
+    """Return whether matched detections come in the same order on both sides.
 
     Args:
         pairs: The matches, in the order of the left detections.

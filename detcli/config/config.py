@@ -192,9 +192,9 @@ class Settings:
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
             score; "none" for no suppression. None means what the model recommends, or what is
-            usual in its family, where its head gives several boxes for each object. Of each anchor
-            only the best class takes part, as with `unique`, but in families that docs/models.md
-            names.
+            usual in its family, where its head outputs several boxes for each object. Of each
+            anchor only the best class takes part, as with `unique`, but in families that
+            docs/models.md names.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one per line, that replace the model's own.
         box_format: Format of the head's boxes, where the graph does not show it.
@@ -213,7 +213,7 @@ class Settings:
             may be a text as on the command line, "640,overlap=0.3", or the side of a tile, 640.
 
     Raises:
-        UsageError: A value is of another type or out of range.
+        UsageError: A value has the wrong type or out of range.
     """
 
     _: KW_ONLY
@@ -396,7 +396,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse options that do not go together, and values that their options do not take."""
-        changed_names = changed_options(self)  # raises an error for a value of another type
+        changed_names = changed_options(self)  # raises an error for a value of a different type
         self.runtime.options()  # raises an error for a memory limit that is too small
         if self.outputs.in_shards:
             self._check_shards()

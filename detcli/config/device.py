@@ -29,7 +29,7 @@ NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\
 
 MAX_WORKERS = 1024  # more than cores only wait, and each has the network in memory
 MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
-MIN_MEMORY = 1 << 20  # bytes; a smaller number was meant in another unit
+MIN_MEMORY = 1 << 20  # bytes; a smaller number was meant in a different unit
 MAX_MEMORY = 1 << 50  # bytes; so was a larger one
 
 

@@ -79,7 +79,7 @@ def pattern_of(zone: Zone) -> str:
 
 
 def matches(source: str, pattern: str) -> bool:
-    """Tell whether a source, as records name it, fits a pattern.
+    """Return whether a source, as records name it, fits a pattern.
 
     A pattern may begin at any folder of the source, and has to reach to the end of the source:
 

@@ -34,7 +34,7 @@ class Inputs:
             in pixels of the full size all the same.
 
     Raises:
-        UsageError: A value is of another type or out of range.
+        UsageError: A value has the wrong type or out of range.
     """
 
     _: KW_ONLY
@@ -141,7 +141,7 @@ class InputOptions(Inputs):
         strict: Whether a damaged image is an error even if it can be decoded.
 
     Raises:
-        UsageError: A value is of another type or out of range, or an input is a model.
+        UsageError: A value has the wrong type or out of range, or an input is a model.
     """
 
     _: KW_ONLY

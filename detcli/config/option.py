@@ -93,7 +93,7 @@ class Option:
         return missing
 
     def is_overridden(self, typed: Mapping[str, Any]) -> bool:
-        """Tell whether a default in the user's file gives way to what was typed on the line.
+        """Return whether a default in the user's file gives way to what was typed on the line.
 
         It does if an option was typed that excludes this one, or that it is `overridden_by`: with
         --resume typed, an `output` in detcli.toml does not count.
@@ -564,7 +564,7 @@ def changed_options(config: Any) -> list[str]:
     """List the names of the options of a Config whose values are not their defaults.
 
     Raises:
-        UsageError: A value is of another type than its option's, such as a list for a tuple.
+        UsageError: A value has the wrong type from its option's, such as a list for a tuple.
     """
     config_type: Any = type(config)
     values = values_of(config)
@@ -580,12 +580,12 @@ def changed_options(config: Any) -> list[str]:
 def _require_option_type(option: Option, value: Any) -> None:
     """Refuse a value that is not of the option's type.
 
-    The value is written as JSON and parsed again by the option. One of another type fails to parse,
-    or comes back as something else. A type checker finds most such values; this is for those who
-    call detcli from Python without one.
+    The value is written as JSON and parsed again by the option. One of a different type fails to
+    parse, or comes back as something else. A type checker finds most such values; this is for those
+    who call detcli from Python without one.
 
     Raises:
-        UsageError: The value is of another type, or parsing its JSON fails.
+        UsageError: The value has the wrong type, or parsing its JSON fails.
     """
     json_value = option.to_json(value)
     parsed_value = option.parse_value(json_value)

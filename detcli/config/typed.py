@@ -194,7 +194,7 @@ def _convert_to_tuple(
         parse: Parses text for entries that are written as text, as in `convert`.
 
     Raises:
-        UnfitError: It is not iterable, has another length, or an entry cannot be converted.
+        UnfitError: It is not iterable, has a different length, or an entry cannot be converted.
     """
     has_any_length = entry_types[-1] is ...
     if not has_any_length:
@@ -256,7 +256,7 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     no other type, and a string as no number.
 
     Raises:
-        UnfitError: The value is of another type.
+        UnfitError: The value has the wrong type.
     """
     if plain_type is float and type(value) is int:
         return _int_to_float(value)

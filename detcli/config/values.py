@@ -110,7 +110,7 @@ class CropMargin:
         """Parse the value of --crop-margin: `10%` or `16px`.
 
         Raises:
-            UsageError: It has another unit or none, or is negative or too large.
+            UsageError: It has a different unit or none, or is negative or too large.
         """
         match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(%|px)", text.strip(), re.ASCII)
         if match is None or float(match[1]) > MAX_MARGIN:

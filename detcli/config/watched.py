@@ -67,7 +67,7 @@ class Watched:
         zones: Polygons, with x and y of the corners in fractions of the image or in pixels: each
             detection names those in which the middle of its lower side is.
         lines: Lines, with x and y of both ends as for `zones`: each detection names those that its
-            track has crossed since the frame before; they need `track`.
+            track has crossed since the previous frame; they need `track`.
         ignore: Polygons in which nothing counts: detections in them are left out of records,
             before tracks and zones. As a text, one is `site7/**=0,0.9,1,0.9,1,1,0,1` if it is only
             for the sources that fit a pattern.
@@ -83,7 +83,7 @@ class Watched:
         Watched(track="bytetrack,conf=0.5", zones=["door=0.1,0.4,0.5,0.4,0.5,1"])
 
     Raises:
-        UsageError: A value is of another type, or two zones or lines have one name.
+        UsageError: A value has the wrong type, or two zones or lines have one name.
     """
 
     read: bool = option(
@@ -154,8 +154,8 @@ class Watched:
         Zones may be named `zones`, or `zone` as the option is, but not both; so may lines.
 
         Raises:
-            UsageError: A value is of another type, an argument is given by both of its names, or
-                two zones or lines have one name.
+            UsageError: A value has the wrong type, an argument is given by both of its names,
+                or two zones or lines have one name.
         """
         values = {
             "read": read,

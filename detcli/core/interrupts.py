@@ -64,11 +64,11 @@ class Interrupts:
             self._handled_signals.append(number)
 
     def begin(self) -> None:
-        """Note that the command has begun, so that it may have files to complete."""
+        """Record that the command has begun, so that it may have files to complete."""
         self._has_begun = True
 
     def end(self, grace_s: float) -> None:
-        """Note that the command has completed everything: signals change nothing from now on.
+        """Record that the command has completed everything: signals change nothing from now on.
 
         Args:
             grace_s: After how many seconds an interrupted process is ended, if it has not ended by

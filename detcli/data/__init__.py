@@ -3,7 +3,7 @@
 geometry.py      images, letterboxes, and boxes beside one another
 detections.py    the detections of an image
 coco.py          the classes of COCO, and their ids
-record.py        what a run says of an image or a frame, as JSON
+record.py        what a run says about an image or a frame, as JSON
 capture_time.py  when a photograph was taken, as a record has it
 bursts.py        which photographs were taken shortly after one another
 saved_record.py  a record that is read back, checked

@@ -36,7 +36,7 @@ class DetectionJson(TypedDict):
     track_class: NotRequired[str]
     # names of the zones that the middle of its lower side is in; with --zone
     zones: NotRequired[list[str]]
-    # lines that it has crossed since the frame before; with --line
+    # lines that it has crossed since the previous frame; with --line
     crossed: NotRequired[list[CrossingJson]]
     # the decoded text; null if the symbol could not be read or is binary; with --read
     text: NotRequired[str | None]

@@ -236,7 +236,7 @@ class Detections:
         return overlap(self.xyxy[:, np.newaxis], others.xyxy[np.newaxis])
 
     def sort_by(self, key: str | npt.ArrayLike, *, descending: bool = False) -> Self:
-        """Return the detections in another order; equals stay in the order that they have.
+        """Return the detections in a different order; equals stay in the order that they have.
 
         Args:
             key: "score", "area", "class_id", "class_name", "track_id", "x1", "y1", "x2" or "y2";
@@ -320,7 +320,7 @@ class Detections:
         )
 
     def to_dict(self) -> list[Fields]:
-        """Return the detections as JSON has them: a dictionary of numbers and texts for each.
+        """Return the detections as in JSON: a dictionary of numbers and texts for each.
 
         Corners are rounded to 1/100 pixel, scores to 6 decimals. What only options add, such as the
         number of a track, is there if the detection has it.
@@ -538,7 +538,7 @@ def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.
 
 
 def _has_only_whole_numbers(array: npt.NDArray[Any]) -> bool:
-    """Tell whether an array has integers, or floats that are all whole numbers, or is empty."""
+    """Return whether an array has integers, or floats that are all whole numbers, or is empty."""
     if array.dtype.kind in "iu" or not array.size:
         return True
     is_of_floats = array.dtype.kind == "f"
@@ -558,7 +558,7 @@ _SCALES = np.array([10**6, 100, 100, 100, 100], np.float64)
 
 
 def rounded(detections: Detections) -> npt.NDArray[np.float64]:
-    """Round scores to 6 decimals and corners to 2, as JSON has them.
+    """Round scores to 6 decimals and corners to 2, as in JSON.
 
     The results are those of Python's `round`, which is a hundred times slower: a float32 number has
     24 binary digits and a scale has 20 at most, so their product is exact in float64, which has 53.

@@ -94,7 +94,7 @@ class Letterbox:
     ) -> Self:
         """Scale an image to fit the network's input, the canvas, and place it in its middle.
 
-        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`. In the left top corner,
+        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`. In the top left corner,
         it is that of YOLOX, which rounds height and width down.
 
         Args:
@@ -102,7 +102,7 @@ class Letterbox:
             canvas: Height and width of the network's input.
             longest: How long either side of the scaled image may be; None for the canvas's size.
             enlarge: The largest factor by which a small image is enlarged; None for any.
-            corner: Whether to place it in the left top corner instead.
+            corner: Whether to place it in the top left corner instead.
             to_nearest: Whether height and width are rounded to the nearest pixel there.
 
         Examples:
@@ -287,7 +287,7 @@ def touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
 
 
 def are_visible(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
-    """Tell which boxes are visible in an image.
+    """Determine which boxes are visible in an image.
 
     A box inside the image is visible, even without an area. A box that only touches the image
     from outside, or whose corners are swapped, is not.

@@ -85,7 +85,7 @@ def encode_detections(detections: Detections) -> str:
 
 
 def _has_optional_fields(detections: Detections) -> bool:
-    """Tell whether detections have more than a class, a score and a box, such as tracks."""
+    """Return whether detections have more than a class, a score and a box, such as tracks."""
     for column in DETECTED_COLUMNS:  # noqa: SIM110 - `any` takes twice as long
         if getattr(detections, column.array) is not None:
             return True
@@ -101,7 +101,7 @@ def _number_texts(numbers: npt.NDArray[np.float64]) -> list[str]:
 
 
 def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
-    """Tell whether Python and orjson write all of some numbers alike.
+    """Return whether Python and orjson write all of some numbers alike.
 
     Those that need an exponent are written differently; infinite ones and NaN are refused by `json`
     and become null in orjson.

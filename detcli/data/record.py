@@ -52,7 +52,7 @@ class Origin:
         time_s: Seconds from the start of the video; None for an image, and where it is unknown.
         time: When the frame of a camera or stream came, with a time zone; None for other inputs.
         input: The number of the input, from 0, which the frames of a video share.
-        meta: What a list in JSON Lines says of it, as the text of JSON; None without.
+        meta: What a list in JSON Lines says about it, as the text of JSON; None without.
         video: What the frames of a video have in common; None for an image.
         file_stamp: Size and time of its video or archive when that was opened, or the ETag of an
             object when its folder was listed; see `Record.file_stamp`.
@@ -182,7 +182,7 @@ class RecordJson(TypedDict):
     # version 1 that a later run has taken over
     input: NotRequired[int]
     source_bytes: NotRequired[str]  # the bytes of a name that is not UTF-8, in base64
-    meta: NotRequired[Any]  # what the list in JSON Lines said of the input
+    meta: NotRequired[Any]  # what the list in JSON Lines said about the input
     frame: NotRequired[int]  # the number of the frame in its video, from 0
     time_s: NotRequired[float]  # seconds from the start of the video
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
@@ -225,7 +225,7 @@ BURST_COLUMNS = ("burst", "burst_score")
 
 
 class MarkJson(TypedDict):
-    """What somebody says of an image on a page, or of one of its boxes."""
+    """What somebody says about an image on a page, or about one of its boxes."""
 
     mark: str  # keep or drop
     # of the record, printable; so is the class. Of a group of repeats: the folder of its images, or
@@ -345,7 +345,7 @@ class Record:
         return f'{beginning}, "detections": {detections_text}, {end}'
 
     def _input_fields(self) -> Fields:
-        """Return the fields that say which input it is, and what a list said of it."""
+        """Return the fields that say which input it is, and what a list said about it."""
         fields: RecordJson = {
             "schema_version": SCHEMA_VERSION,
             "source": "",

@@ -86,7 +86,7 @@ def fractions_of(detection: DetectionJson, record: RecordJson) -> tuple[float, f
 
 
 def overlap_enough(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Tell whether two boxes overlap with an IoU of `MIN_IOU` or more, as boxes of a group do.
+    """Return whether two boxes overlap with an IoU of `MIN_IOU` or more, as boxes of a group do.
 
     It computes what `overlap` does, but of two boxes a hundred times as fast.
 

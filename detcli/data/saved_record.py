@@ -110,7 +110,7 @@ def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -
 
 
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
-    """Tell whether a value of JSON is of a type, without checking its elements or fields.
+    """Return whether a value of JSON is of a type, without checking its elements or fields.
 
     So `["a"]` counts as a `list[int]`. But for a union, the elements are checked: `["a"]` is not a
     `list[int] | None`, as it is of neither member. An `int` has to be 0 or more, a `float` within

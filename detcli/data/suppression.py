@@ -4,7 +4,7 @@ The definition is short: go through the boxes, best first, and keep each box who
 union with every better box of its class that was kept is at most the threshold. Tests follow it
 word by word, and hold this module to it. The same boxes, bit for bit, take fewer comparisons here:
 
-- Boxes are taken in chunks, best first, and each chunk is larger than the one before. Once enough
+- Boxes are taken in chunks, best first, and each chunk is larger than the previous one. Once enough
   boxes are kept, nothing that comes later is looked at.
 - A box is compared only with boxes of its own class.
 - Pairs of boxes are compared as arrays of limited size, so that memory does not grow with the
@@ -45,7 +45,8 @@ def non_maximum_suppression(
     """
     candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
     survivors = np.empty(0, np.int64)  # the boxes that are kept
-    # Boxes come in chunks, each larger than the one before: the limit may be reached in the first.
+    # Boxes come in chunks, each larger than the previous one: the limit may be reached in the
+    # first.
     start = 0
     chunk_size = FIRST_CHUNK
     while start < len(boxes) and len(survivors) < limit:
@@ -133,7 +134,7 @@ class _BoxesOfClasses:
         return candidates[is_kept]
 
     def overlapping_first(self, candidates: Indices) -> Mask:
-        """Tell which candidates, `(C,)`, are the first or overlap it and are of its class."""
+        """Determine which candidates, `(C,)`, are the first or overlap it and are of its class."""
         classes = self._class_id[candidates]
         is_blended = self._overlaps(candidates, candidates[:1]) & (classes == classes[0])
         is_blended[0] = True  # also if it has no area
@@ -167,7 +168,7 @@ class _BoxesOfClasses:
         return candidates[~is_duplicate]
 
     def _compared_by_class(self, candidates: Indices, survivors: Indices, classes: Indices) -> Mask:
-        """Tell which candidates are duplicates of a survivor, by a table for each class.
+        """Determine which candidates are duplicates of a survivor, by a table for each class.
 
         A table has a row for each survivor of the class and a column for each candidate. Candidates
         are processed in groups, so that a table does not become too large.
@@ -198,7 +199,7 @@ class _BoxesOfClasses:
     def _compared_in_pairs(
         self, candidates: Indices, survivors: Indices, survivor_counts: Indices
     ) -> Mask:
-        """Tell which candidates are duplicates of a survivor, by a list of pairs.
+        """Determine which candidates are duplicates of a survivor, by a list of pairs.
 
         The list pairs each candidate with all survivors of its class.
 
@@ -229,7 +230,7 @@ class _BoxesOfClasses:
         return is_duplicate
 
     def _overlaps(self, boxes: Indices, others: Indices) -> Mask:
-        """Tell which boxes overlap others by an IoU above the threshold.
+        """Determine which boxes overlap others by an IoU above the threshold.
 
         Args:
             boxes: Indices of boxes.

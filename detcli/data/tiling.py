@@ -266,7 +266,7 @@ class _Candidates:
         self.class_id = np.concatenate([detections.class_id for detections in clipped_by_area])
         boxes_in_areas = np.concatenate([detections.xyxy for detections in clipped_by_area])
 
-        # Boxes in pixels of the image: each is moved by the left top corner of its area.
+        # Boxes in pixels of the image: each is moved by the top left corner of its area.
         area_of_detection = self.areas[self.area_index]  # (N, 4)
         offsets = np.tile(area_of_detection[:, :2], 2)  # (N, 4) left, top, left, top
         self.boxes: Boxes = boxes_in_areas + offsets
@@ -275,7 +275,7 @@ class _Candidates:
             self._drop_small(max_small_length)
 
     def _ends_at_seams(self, area_of_detection: Boxes) -> npt.NDArray[np.bool_]:
-        """Tell which boxes end at a seam: an edge of their area that is inside the image.
+        """Determine which boxes end at a seam: an edge of their area that is inside the image.
 
         Args:
             area_of_detection: `(N, 4)`, left, top, right, bottom of the area of each detection.

@@ -351,7 +351,7 @@ def _compute_other_input(add: NodeBuilder, other: OtherInput, image: ImageInput)
 
     Args:
         add: Adds nodes to the graph.
-        other: The input; the nodes give a tensor of its name, `[B, 2]` or a mask `[B, H, W]`.
+        other: The input; the nodes output a tensor of its name, `[B, 2]` or a mask `[B, H, W]`.
         image: The graph's input for images.
     """
     height_and_width = input_size(add, image)

@@ -75,7 +75,7 @@ def _rounding_completed_by(index: GraphIndex, node: NodeProto) -> Rounding | Non
     multiplies the integers by the same scale. Together, they round to multiples of the scale.
 
     Returns:
-        None if the node is no DequantizeLinear, or if its integers do not all come from a
+        None if the node is not a DequantizeLinear, or if its integers do not all come from a
         QuantizeLinear with the same scale.
     """
     if node.op_type != "DequantizeLinear" or len(node.input) < 2:
@@ -143,7 +143,7 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
     Returns:
         Their names; an empty list if the node turns logits into scores, as a Sigmoid does.
     """
-    if node.op_type in PASSED_THROUGH:  # the same scores in another type, as after a Cast
+    if node.op_type in PASSED_THROUGH:  # the same scores in a different type, as after a Cast
         return [str(name) for name in node.input[:1]]
 
     if node.op_type in SCORE_ARITHMETIC:

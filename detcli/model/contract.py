@@ -245,7 +245,7 @@ class Contract:
         return longest, longest
 
     def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
-        """Tell whether an anchor gives a detection of its best class only.
+        """Return whether an anchor gives a detection of its best class only.
 
         Otherwise it may give one for each class whose score is high enough. This is assumed where
         the graph selects detections itself, as they do not show which anchor they come from.

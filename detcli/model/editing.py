@@ -251,7 +251,7 @@ def _element_count(tensors: Iterable[onnx.TensorProto]) -> int:
 
 
 def _constant_shape(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
-    """Compute the constant that a Shape node gives for an input of the shape `dims`.
+    """Compute the constant that a Shape node outputs for an input of the shape `dims`.
 
     Since opset 15, the attributes `start` and `end` can select some of the axes.
 

@@ -1,4 +1,4 @@
-"""What is known of a family of detectors, see `detcli.model.families`."""
+"""What is known about a family of detectors, see `detcli.model.families`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +47,7 @@ class Family:
     single: bool | None = None  # its graphs take one image without a batch; None if either way
     clips: bool = True  # its own code ends boxes at the edges of the image
     margin: int = 0  # pixels of the input that the longer side of an image leaves free
-    # What its layers give for each cell, where the graph does not decode it.
+    # What its layers output for each cell, where the graph does not decode it.
     grid: GridSpec | None = None
     names: tuple[str, ...] = ()  # of the classes that all its models have
     # Which values of pixels are assumed, in words, where a file does not show on which its network

@@ -184,8 +184,8 @@ class HeadSearch:
             heads: The grid heads that the declared shapes fit.
 
         Raises:
-            Unrecognised: An axis of an output has another size than declared. The batch does not
-                count.
+            Unrecognised: An output's axis has a size other than the declared one. The batch axis
+                is ignored.
         """
         tensors: list[str] = []
         for head in heads:

@@ -151,7 +151,7 @@ class GraphIndex:
         return end
 
     def _input_handed_on(self, node: NodeProto) -> str:
-        """Return the tensor whose elements a node gives unchanged and in order; empty if none.
+        """Return the tensor whose elements a node outputs unchanged and in order; empty if none.
 
         This is the input of a node such as a Cast, or of a Concat with a single input. Where a
         Concat joins again what a Split has divided, it is the input of the Split.
@@ -261,7 +261,7 @@ class GraphIndex:
 
         An output is left out in two cases. Either another output is a Concat that joins it, or
         joins tensors that are computed from it. Or it has only the elements of such a tensor or of
-        another output in another order, as after a Transpose.
+        another output in a different order, as after a Transpose.
         """
         # Each output by the name under which a node computes it, before any Cast or Identity.
         tensors_of_outputs = {self.computed_as(output.name) for output in self.graph.output}

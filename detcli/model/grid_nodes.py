@@ -193,7 +193,7 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
 def _probabilities_of_part(
     add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead
 ) -> str:
-    """Add the nodes that turn the scores of a part, as a layer gives them, into probabilities.
+    """Add the nodes that turn the scores of a part, as a layer outputs them, into probabilities.
 
     Nothing is added where the graph has such nodes already, or where the scores may stay logits:
     in families without a softmax or an objectness. The graph's contract then says that they are

@@ -385,7 +385,7 @@ def _discard_unless_hash_matches(path: Path, content_path: Path, recorded_hash: 
         recorded_hash: The hash that the hub recorded: SHA-256, or git's hash of the content.
 
     Raises:
-        _Unusable: The file has another hash.
+        _Unusable: The file has a different hash.
     """
     actual_hash = _digest_of(path, recorded_hash)
     if actual_hash == recorded_hash:

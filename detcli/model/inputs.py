@@ -128,7 +128,7 @@ def _describe_image_input(value: ValueInfoProto) -> ImageInput | None:
 
 
 def _has_channels_last(dims: Dims, *, accepts_symbol: bool) -> bool | None:
-    """Tell which axis of an input counts the three colours of images: the last or the second.
+    """Determine which axis of an input counts the three colours of images: the last or the second.
 
     Args:
         dims: The four axes of the input, of which the first is the batch.

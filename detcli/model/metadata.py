@@ -29,7 +29,7 @@ FORMS = {
 """What the entries that recommend something must be."""
 
 IGNORED_BY_HEAD = " is ignored: its head gives one box for each object"
-"""What a warning says of the entry NMS_KEY if the head needs no suppression."""
+"""What a warning says about the entry NMS_KEY if the head needs no suppression."""
 
 DEFAULT_SIZE = (640, 640)
 

@@ -296,7 +296,7 @@ def _load_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> Mode
         The model.
 
     Raises:
-        ChangedError: The weights are others.
+        ChangedError: The weights have changed.
     """
     loaded_external = file.external  # the first access loads the model
     if loaded_external != external:

@@ -107,7 +107,7 @@ def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
     """Return a model's contract with the steps of the preprocessing that the user changes.
 
     Args:
-        contract: What is known of the model's inputs and outputs.
+        contract: What is known about the model's inputs and outputs.
         text: The value of --preprocess, such as `stretch,bgr`; None if the option is not given.
 
     Raises:
@@ -140,7 +140,7 @@ def with_preprocessing_and_sources(
     that are no longer needed are dropped.
 
     Args:
-        contract: What is known of the model's inputs and outputs.
+        contract: What is known about the model's inputs and outputs.
         preprocessing: The new preprocessing.
         sources: The source of each known step, such as `{"channels": "nodes at the input"}`. The
             steps of `PREPROCESSING_STEPS` that are missing are listed as unknown.

@@ -50,7 +50,7 @@ def with_preprocessing(
 ) -> Contract:
     """Complete a model's contract with the preprocessing that its file and a file beside it name.
 
-    Each source overrides the ones before: the rule of the model's family, that of Ultralytics'
+    Each source overrides the previous ones: the rule of the model's family, that of Ultralytics'
     exporter or else the preprocessor configuration beside the file, the nodes at the graph's input,
     and detcli's entry in the metadata.
 
@@ -194,7 +194,7 @@ def _with_values_of_input(
         takes_uint8: Whether the graph's input takes no values other than 0 to 255.
 
     Returns:
-        The steps after which the nodes give the network the values that it was trained with.
+        The steps after which the nodes output the network the values that it was trained with.
     """
     training_preprocessing = steps.preprocessing
     if not takes_uint8 and not nodes.changes_values:

@@ -54,7 +54,7 @@ def contract_of(
 ) -> Contract:
     """Collect all that the rest of detcli has to know about a recognised graph in a contract.
 
-    It comes from the graph's nodes, from the metadata in the file, and from what is known of the
+    It comes from the graph's nodes, from the metadata in the file, and from what is known about the
     model's family.
 
     Args:
@@ -191,7 +191,7 @@ def _assumed_preprocessing(
 
 
 def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
-    """Tell how many images may be given to a graph at once; None if any number.
+    """Determine how many images may be given to a graph at once; None if any number.
 
     A graph whose outputs have no axis for the batch lists the detections of all its images in one,
     so it is only given one image.
@@ -242,7 +242,7 @@ def box_format_by_nodes(head: Head) -> BoxFormat | None:
 
 
 def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> bool:
-    """Tell whether a YOLO's head gives several boxes for an object, so that NMS is needed.
+    """Return whether a YOLO's head outputs several boxes for an object, so that NMS is needed.
 
     Ultralytics' metadata may say so. If not, the format of the boxes tells it: heads that need NMS
     give boxes as centre and size, and those that do not as corners.
@@ -258,7 +258,7 @@ def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> boo
 
 
 def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int | None:
-    """Count the boxes that a graph gives for an image.
+    """Count the boxes that a graph outputs for an image.
 
     That is one for each anchor; or, if the graph selects detections itself, one for each of these.
 
@@ -289,12 +289,12 @@ def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
-    """Return the most detections that a graph gives for an image.
+    """Return the most detections that a graph outputs for an image.
 
     Args:
         index: The graph.
         head: The tensors in it that hold boxes and scores.
-        family: What is known of this architecture of detectors.
+        family: What is known about this architecture of detectors.
 
     Returns:
         The number; None if there is no limit, or it is not known.

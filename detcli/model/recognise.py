@@ -175,8 +175,8 @@ def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
 
     There are two ways to tell these apart: by the nodes that compute them, and by the usual order
     of six columns, which is corners, score, class id. For a YOLO that selects (END_TO_END) the
-    order counts, and the nodes only show how boxes are decoded. If a file has another order, its
-    detections are then visibly wrong.
+    order counts, and the nodes only show how boxes are decoded. If a file has a different order,
+    its detections are then visibly wrong.
 
     Args:
         index: The graph.
@@ -333,7 +333,7 @@ def _recognise(
 
 
 def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | None:
-    """Tell which of the scores is that of a class for no object, which detcli has to drop.
+    """Determine which of the scores is that of a class for no object, which detcli has to drop.
 
     Returns:
         The index of the class, 0 or -1; None if the family has no such class, or if the graph
@@ -346,7 +346,7 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
 
 
 def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) -> Corners:
-    """Tell if a graph gives y before x for the corners of boxes, and fractions or pixels.
+    """Tell if a graph outputs y before x for the corners of boxes, and fractions or pixels.
 
     Three sources say it:
 
@@ -362,7 +362,7 @@ def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) ->
 
     Raises:
         Unrecognised: The nodes do not show order and unit, which they must in this family; or they
-            show another order than the family has.
+            show a different order from the family's.
     """
     corners = corners_after_decoding(index, head)
     check_corners_are_clear(corners, head, family)

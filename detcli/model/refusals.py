@@ -33,7 +33,7 @@ TASKS = {
 """What Ultralytics' metadata calls other tasks."""
 
 COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # which EXPECTED adds nothing to
-WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
+WITH_BOXES = {"segment", "pose"}  # tasks whose graphs output boxes too
 
 
 def not_a_detector(
@@ -58,7 +58,7 @@ def not_a_detector(
         reason += "; its nodes are in functions of the file, as torch's dynamo exporter leaves them"
         hints.insert(0, INLINE)  # what to do first
     # EXPECTED lists the layouts that detcli knows. That does not help if the first hint says all
-    # there is to say, as for a model of another task than detection.
+    # there is to say, as for a model of a task other than detection.
     is_complete = bool(hints) and hints[0] in COMPLETE_HINTS
     if not is_complete:
         hints.append(EXPECTED)
@@ -195,7 +195,7 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
 
     Raises:
         Unrecognised: The nodes do not show order and unit, which they must in this family; or they
-            show another order than the family has.
+            show a different order from the family's.
     """
     reason = "the order and unit of the corners of its detections are not clear"
     if corners is None:

@@ -220,7 +220,7 @@ def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
 
 
 def _scale_mean_and_std(fields: Fields) -> Fields:
-    """Tell how a preprocessor_config.json scales and normalises the values of pixels.
+    """Determine how a preprocessor_config.json scales and normalises the values of pixels.
 
     Returns:
         Scale, mean and standard deviation, as the fields of a preprocessing.
@@ -327,7 +327,7 @@ def _fields_of_edges(fields: Fields, size: object) -> Fields:
         size: Its field `size`; in old files of the DETR family, the length of the shortest edge.
 
     Returns:
-        The fields of the resize step; empty if the size is given in another way.
+        The fields of the resize step; empty if the size is given in a different way.
     """
     processor = _processor_type(fields)
     edges = _size_entries(size)

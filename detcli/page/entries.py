@@ -10,7 +10,7 @@ from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.record import RecordJson
 from detcli.sink.colours import BLACK, FIRST_ZONE_COLOUR, Colour, colour_of, ink
 
-COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
+COPIED = {"width", "height", "frame", "time_s", "time"}  # as in the record
 
 
 @frozen
@@ -55,13 +55,13 @@ def begin_entry(fields: RecordJson) -> Fields:
 
 
 def class_list(box: PageBox) -> list[Any]:
-    """Return the class of a box as the page's data has it: id, name and two colours."""
+    """Return the class of a box as in the page's data: id, name and two colours."""
     colour, text_colour = css_colours(colour_of(box.class_id))
     return [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
 
 
 def box_list(box: PageBox, class_number: int) -> list[Any]:
-    """Return a box as a list of values, as the page's data has it: see `found` in `folder.py`.
+    """Return a box as a list of values, as in the page's data: see `found` in `folder.py`.
 
     The values are the number of its class, the score, and the four coordinates. In a comparison,
     the kind of the box follows, and then the score and the coordinates of its counterpart.
@@ -78,13 +78,13 @@ def box_list(box: PageBox, class_number: int) -> list[Any]:
 
 
 def kind_list(kind: BoxKind) -> list[Any]:
-    """Return a kind of boxes as the page's data has it."""
+    """Return a kind of boxes as in the page's data."""
     colour, text_colour = css_colours(kind.colour)
     return [kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side]
 
 
 def coordinates(shape: Shape) -> list[float]:
-    """Return the points of a zone or a line as the page's data has them: x, y, x, y and so on."""
+    """Return the points of a zone or a line as in the page's data: x, y, x, y and so on."""
     numbers: list[float] = []
     for x, y in shape.points:
         numbers += [x, y]
@@ -92,7 +92,7 @@ def coordinates(shape: Shape) -> list[float]:
 
 
 def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
-    """Return zones and lines as the page's data has them; points are x, y, x, y and so on."""
+    """Return zones and lines as in the page's data; points are x, y, x, y and so on."""
     shape_lists: list[list[Any]] = []
     for number, shape in enumerate(shapes, start=FIRST_ZONE_COLOUR):
         colour, text_colour = css_colours(colour_of(number))
@@ -115,7 +115,7 @@ def optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
 
 
 def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """Return the value of an optional column for a detection, as the page's data has it."""
+    """Return the value of an optional column for a detection, as in the page's data."""
     if column.name not in fields:
         return column.page_default
     return column.to_page(fields[column.name])

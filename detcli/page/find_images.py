@@ -153,7 +153,7 @@ class Finder:
         return image.size
 
     def is_gone(self, source: str) -> bool:
-        """Tell whether an input was a file, or in an archive, that is not found any more."""
+        """Return whether an input was a file, or in an archive, that is not found any more."""
         if not _may_be_file(source) or self.path_of(source) is not None:
             return False
         for parent in PurePath(source).parents:  # a member is named as in pics.tar/a.jpg
@@ -219,7 +219,7 @@ class Finder:
 
 
 def _may_be_file(source: str) -> bool:
-    """Tell whether the name of an input is one of a file, and not of a camera or an address."""
+    """Return whether the name of an input is one of a file, and not of a camera or an address."""
     is_elsewhere = is_address(source) or is_camera(source) or is_object(source)
     return source != STDIN and not is_elsewhere
 

@@ -145,8 +145,8 @@ class PageFolder:
             The descriptions of the earlier runs that it continues; empty if it begins a page.
 
         Raises:
-            UsageError: Another run is writing to the folder, the page has another format, or inputs
-                are among its files.
+            UsageError: Another run is writing to the folder, the page has a different format, or
+                inputs are among its files.
             OutputError: Parts of the page are links to elsewhere.
         """
         if lock(self._lock) is LockState.HELD_BY_OTHER:
@@ -354,10 +354,10 @@ class PageFolder:
             chunk.commit()
 
     def _earlier_runs(self) -> list[dict[str, Any]]:
-        """Read the descriptions of the runs on the page that is there; none if there is no page.
+        """Read the descriptions of the runs on the existing page; none if there is no page.
 
         Raises:
-            UsageError: They have another format.
+            UsageError: They have a different format.
         """
         path = self._real / "data/runs.js"
         with writing(path):
@@ -386,7 +386,7 @@ class PageFolder:
         uncounted_chunk.unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Remove the page that is there: only files and folders with names that a page uses."""
+        """Remove the existing page: only files and folders with names that a page uses."""
         write_file(self._real / "data/runs.js", script_call("runs", FORMAT, []))
         for path in self._data_and_images():
             path.unlink()
@@ -397,7 +397,7 @@ class PageFolder:
                         Path(folder).rmdir()
 
     def _data_and_images(self) -> Iterator[Path]:
-        """Yield the chunks, images and thumbnails of the page that is there."""
+        """Yield the chunks, images and thumbnails of the existing page."""
         for subfolder in ("data", *IMAGE_FOLDERS):
             for folder, _, names in os.walk(self._real / subfolder):
                 for name in names:
@@ -453,7 +453,7 @@ def script_call(function: str, *arguments: object) -> bytes:
 
 
 def _parse_runs(script: bytes) -> list[dict[str, Any]] | None:
-    """Read the descriptions of runs from a page's script; None if it has another format.
+    """Read the descriptions of runs from a page's script; None if it has a different format.
 
     The script is the call of a function, runs(FORMAT, [...]), whose arguments are JSON.
     """

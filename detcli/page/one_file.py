@@ -55,7 +55,7 @@ def open_page(
     Args:
         path: The folder, or a file that ends in .html.
         inputs: The files that the run reads, which are never written over.
-        resumed: Whether the run is added to those of the page that is there.
+        resumed: Whether the run is added to those of the existing page.
         linked: Whether the page shows image files where they are.
 
     Raises:
@@ -79,7 +79,7 @@ class PageFile:
     """
 
     def __init__(self, path: Path, inputs: Container[Path] = ()) -> None:
-        """Check that the page can be written; a page that is there stays as it is until `close`.
+        """Check that the page can be written; the existing page stays as it is until `close`.
 
         Args:
             path: The HTML file.
@@ -104,11 +104,11 @@ class PageFile:
         self._is_to_be_written = False
 
     def begin(self) -> None:
-        """Note that there are records, so that the page is written at the end."""
+        """Record that there are records, so that the page is written at the end."""
         self._is_to_be_written = True
 
     def describe(self, run: Mapping[str, Any]) -> None:
-        """Note what made the records, in place of what was noted before."""
+        """Record what made the records, in place of what was noted before."""
         self._run = {**run, "chunks": 1}
 
     def add(self, entry: Mapping[str, Any]) -> bool:

@@ -59,7 +59,7 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     Args:
         pixels: `(H, W, 3)`.
         sizes: Of each size the longer side in pixels, at most, and the quality of the JPEG. The
-            largest comes first, as each is made from the one before.
+            largest comes first, as each is made from the previous one.
 
     Yields:
         The bytes of each file.
@@ -165,7 +165,7 @@ class Page:
 
         Args:
             path: The folder of the page, or a file that ends in .html.
-            run_info: What the page says of the run.
+            run_info: What the page says about the run.
             inputs: The files that the run reads, which are never removed.
             resumed: Whether records are added to those of the earlier page.
             linked: Whether the page shows image files where they are, without copies. Images that
@@ -210,8 +210,8 @@ class Page:
         Args:
             fields: The record.
             image: A function that reads the image, which is called only if the page keeps it; or
-                the fields that `store` has returned for an image that was written already; None if
-                the record has no image.
+                the fields that `store` has returned for an image that has already been written;
+                None if the record has no image.
             boxes: The boxes of a comparison; None to show the record's detections.
             annotated_video: The annotated video that has this frame.
             repeat: On a page of repeats, the group of boxes that the record stands for.
@@ -289,7 +289,7 @@ class Page:
             )
 
     def store(self, get_image: Callable[[], PageImage | None]) -> Fields:
-        """Write an image to the page, and return what the entry of its record says of it.
+        """Write an image to the page, and return what the entry of its record says about it.
 
         A page that links images writes only a thumbnail and shows the image's file, if browsers
         show that as detcli reads it. Otherwise the page gets a copy of the image.
@@ -329,7 +329,7 @@ class Page:
         return self._folder.write_image(image_number, thumbnail_jpeg, copy_jpeg)
 
     def describe(self, run_info: RunInfo) -> None:
-        """Replace what the page says of the run, which is written with a chunk or at the end."""
+        """Replace what the page says about the run, which is written with a chunk or at the end."""
         self._run_info = run_info
 
     def sync(self) -> None:
@@ -393,7 +393,7 @@ class Page:
         self._folder.describe({name: legible(value) for name, value in run.items()})
 
     def _add_facts(self, fields: RecordJson) -> None:
-        """Note which model and device made a record, for the description of the run.
+        """Record which model and device made a record, for the description of the run.
 
         They may differ among the records of a file; no more than `MAX_FACTS` are kept.
         """
@@ -503,7 +503,7 @@ class Page:
         return video
 
     def _begin_video(self, source: str) -> _PageVideo:
-        """Note that a video begins, whose name in records is `source`."""
+        """Record that a video begins, whose name in records is `source`."""
         video = _PageVideo(self._video_count)
         self._videos[source] = video
         self._video_count += 1

@@ -1,4 +1,4 @@
-"""The review page, on which a person says of images whether something is in them.
+"""The review page, on which a person says about images whether something is in them.
 
     index.html, files/         what shows any review
     data/deck.js               what is reviewed
@@ -17,7 +17,7 @@ files/review.js, which has no other source of data:
         chunks      how many chunks of looks there are
 
     looks([{source, round, pass, images: [{file, boxes}, ...]}, ...])
-        source      the name of the unit, as labels have it; it is never shown
+        source      the name of the unit, as in labels; it is never shown
         round       which round it belongs to, from 1
         pass        1, or 2 for the second look at a unit
         file        the address of an image, relative to the page
@@ -79,7 +79,7 @@ class Look(NamedTuple):
     """
 
     source: str
-    """The name of the unit, as labels have it."""
+    """The name of the unit, as in labels."""
 
     images: Sequence[ReviewImage]
     """In the order of time; the page plays several at two a second."""

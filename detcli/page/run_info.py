@@ -1,4 +1,4 @@
-"""What a page says of a run: its settings, its zones and lines, and the versions of libraries."""
+"""What a page says about a run: its settings, its zones and lines, and library versions."""
 
 import contextlib
 import platform
@@ -14,11 +14,11 @@ from detcli.page.entries import BoxKind
 
 @frozen
 class RunInfo:
-    """What the page says of a run: its command, its settings, and how its boxes are shown."""
+    """What the page says about a run: its command, its settings, and how its boxes are shown."""
 
     command: str  # predict, report, verify or eval
     facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
-    kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    kinds: Sequence[BoxKind] = ()  # what a comparison may say about boxes
     sides: Sequence[str] = ()  # names of the two that are compared
     min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image

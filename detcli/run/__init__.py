@@ -15,12 +15,12 @@ records.py         the library's records of a run in progress, which can be clos
 destination.py     where the records of a run go
 outputs.py         opens the sinks of a run
 counts.py          counts of records
-conditions.py      what --fail-if says of them
+conditions.py      what --fail-if says about them
 saved.py           records read back
 megadetector.py    MegaDetector's results read as records
 tables.py         CSV and Parquet, read back as records
 marks.py           marks of a page, applied to records
-classified.py      what another network says of crops, added to records
+classified.py      what another network says about crops, added to records
 hidden.py          classes that a page of saved records hides
 repeats.py         groups of boxes that repeat, on a page
 machine.py         what a run is made with

@@ -317,7 +317,7 @@ class BatchDetector:
         return self._backend.allocate(size)
 
     def submit(self, images: Sequence[Image]) -> Pending:
-        """Start to detect in a batch of images.
+        """Start detection on a batch of images.
 
         A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
         the first. Any number of batches may be started, and waited for in any order. If all
@@ -363,13 +363,13 @@ class BatchDetector:
         return image
 
     def _start_with_tiles(self, images: Sequence[Image]) -> Pending:
-        """Start to detect in images, and in tiles of them if the detector is to look at tiles.
+        """Start detection on images, and in tiles of them if the detector is to look at tiles.
 
         It looks at tiles of all images, or only of those that show a crowd.
 
         Returns:
             A function that waits for the detections of each image. If all images are cut into
-            tiles, these are there already.
+            tiles, they have been detected already.
         """
         if self.tiling is None:
             return self._start_whole(images)
@@ -379,7 +379,7 @@ class BatchDetector:
         return self._start_with_tiles_for_crowds(self.tiling, images)
 
     def _start_with_tiles_for_crowds(self, tiling: Tiling, images: Sequence[Image]) -> Pending:
-        """Start to detect in whole images; those that show a crowd are then cut into tiles.
+        """Start detection on whole images; those that show a crowd are then cut into tiles.
 
         Returns:
             A function that waits for the whole images, detects in the tiles of those that show a
@@ -484,7 +484,7 @@ class BatchDetector:
             helper.times.clear()
 
     def _start_whole(self, images: Sequence[Image]) -> Pending:
-        """Start to detect in images as they are, without cutting a region or tiles out of them.
+        """Start detection on images as they are, without cutting a region or tiles out of them.
 
         Returns:
             A function that waits for the detections of each image.
@@ -495,7 +495,7 @@ class BatchDetector:
     def _start_selecting(
         self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start to detect in images, and to select detections in several ways.
+        """Start detection on images, and the selection of detections in several ways.
 
         The network runs once, and each selection takes its detections from what it computes: for
         instance one with a low confidence for an evaluation, and one with the usual confidence for
@@ -541,7 +541,7 @@ class BatchDetector:
     def _start_groups(
         self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> list[StartedGroup]:
-        """Start to detect in images, in groups whose network inputs have the same size.
+        """Start detection on images, in groups whose network inputs have the same size.
 
         Args:
             images: The images of a batch.
@@ -562,7 +562,7 @@ class BatchDetector:
         letterboxes: Sequence[Letterbox],
         selections: Sequence[SelectionOptions],
     ) -> list[Pending]:
-        """Start to detect in images whose network inputs have the same size.
+        """Start detection on images whose network inputs have the same size.
 
         The device letterboxes the images, runs the network, and selects detections from its output.
 
@@ -575,7 +575,7 @@ class BatchDetector:
             For each selection, a function that waits for the detections of each image.
         """
         pixel_arrays = [image.pixels for image in images]
-        self._report_end(Stage.REMAINDER)  # of what was done since the batch before, see `observe`
+        self._report_end(Stage.REMAINDER)  # of the work since the previous batch, see `observe`
         with self.times.stage(Stage.PREPROCESS):
             model_input = self._backend.prepare(pixel_arrays, letterboxes)
         with self.times.stage(Stage.NETWORK):

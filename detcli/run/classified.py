@@ -69,7 +69,7 @@ class Key(NamedTuple):
 
 
 class ClassifierAnswer(NamedTuple):
-    """What the second network says of one detection."""
+    """What the second network says about one detection."""
 
     line: int  # the number of its line in the file
     path: str
@@ -365,7 +365,7 @@ def crops_of(record: RecordJson) -> dict[int, str]:
 
 
 def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
-    """Tell whether a file is below a folder that --save-crops makes for the crops of a class.
+    """Return whether a file is below a folder that --save-crops makes for the crops of a class.
 
     Where two classes have one name on a disk, the folder of the second ends with a number: cat-2.
     """
@@ -377,7 +377,7 @@ def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
 
 
 def _are_same_file(first: str, second: str) -> bool:
-    """Tell whether two paths may be of one file: the names in the shorter one are equal."""
+    """Return whether two paths may be of one file: the names in the shorter one are equal."""
     first_names = PurePosixPath(first).parts
     second_names = PurePosixPath(second).parts
     count = min(len(first_names), len(second_names))

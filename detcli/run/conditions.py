@@ -47,7 +47,7 @@ class Condition:
         return detections_by_class[self.name]
 
     def holds_for(self, detection_count: int) -> bool:
-        """Tell whether the condition holds for a number of detections."""
+        """Return whether the condition holds for a number of detections."""
         compare: Callable[[int, int], bool] = OPERATORS[self.sign]
         return compare(detection_count, self.count)
 

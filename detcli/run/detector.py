@@ -167,8 +167,8 @@ class Detector:
                 cannot read.
             ValueError: An array has a wrong shape or dtype, or an image of Pillow a mode that no
                 file has.
-            UsageError: The confidence is not from 0 to 1, the channels are in another order, or a
-                file is open as text.
+            UsageError: The confidence is not from 0 to 1, the channels are in a different order, or
+                a file is open as text.
             SourceError: A file cannot be read.
             DecodeError: A file is not a complete image, or the numbers of an image of Pillow are
                 neither of 8 or 16 bits nor from 0 to 1.
@@ -200,7 +200,7 @@ class Detector:
     ) -> Iterator[Record]:
         """Detect objects in frames of your own, and follow them from frame to frame.
 
-        Each frame is detected on, and its record yielded, before the next one is taken: nothing is
+        Each frame is processed, and its record yielded, before the next one is taken: nothing is
         read ahead. For files, cameras and addresses there is `predict`, which is faster.
 
         Args:
@@ -430,7 +430,7 @@ def _to_size(size: object) -> Size:
 
 
 def _require_type(parameter: str, value: object, expected_type: type, example: str) -> None:
-    """Refuse an argument of another type than a parameter takes.
+    """Refuse an argument whose type differs from the parameter's.
 
     Args:
         parameter: The name of the parameter.
@@ -439,7 +439,7 @@ def _require_type(parameter: str, value: object, expected_type: type, example: s
         example: Arguments for the constructor of that type, to be shown in the message.
 
     Raises:
-        UsageError: The argument is of another type.
+        UsageError: The argument has the wrong type.
     """
     if not isinstance(value, expected_type):
         type_name = expected_type.__name__

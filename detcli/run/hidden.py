@@ -75,7 +75,7 @@ class HiddenClasses:
             yield record
 
     def _note_track(self, record: RecordJson, detection: DetectionJson) -> None:
-        """Note the track of a hidden detection, if it has one."""
+        """Record the track of a hidden detection, if it has one."""
         if detection.get("track_id") is not None:
             self._tracks.add(_track_of(record, detection))
 
@@ -170,7 +170,7 @@ class SeenClasses:
         self._models: set[str] = set()  # the names of the models
 
     def add(self, record: RecordJson) -> set[str]:
-        """Note the classes and the model of a record.
+        """Record the classes and the model of a record.
 
         Returns:
             The names of the classes of its detections, and their ids as text, since a user may name
@@ -184,7 +184,7 @@ class SeenClasses:
         return names_and_ids
 
     def _note_model(self, record: RecordJson) -> None:
-        """Note the name of a record's model, and the names of classes that its user gave.
+        """Record the name of a record's model, and the names of classes that its user gave.
 
         The first record of a run has these. A file that others wrote may hold any JSON there.
         """
@@ -216,7 +216,7 @@ class SeenClasses:
                 class_ids(classes, tuple(names))  # raises an error for an unknown class
                 return
 
-        # No list agrees, so the records are all that is known of the classes.
+        # No list agrees, so the records are all that is known about the classes.
         names_in_records = sorted(set(self._names_by_id.values()))
         similar = closest(classes[0], names_in_records)
         hint = f"they have {', '.join(names_in_records)}"
@@ -240,7 +240,7 @@ class SeenClasses:
                 continue
 
     def _are_names_of_model(self, names: Sequence[str]) -> bool:
-        """Tell whether a list of class names may be that of the model of the records.
+        """Return whether a list of class names may be that of the model of the records.
 
         It may if each class in the records has the same name in the list.
 

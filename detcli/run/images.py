@@ -56,8 +56,8 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
 
     Raises:
         TypeError: It is something else.
-        ValueError: The array has another shape or dtype.
-        UsageError: The channels are in another order, or the file is open as text.
+        ValueError: The array has a different shape or dtype.
+        UsageError: The channels are in a different order, or the file is open as text.
         SourceError: A file cannot be read.
         DecodeError: A file is not a complete image.
     """
@@ -92,7 +92,7 @@ def _image_from_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
         channels: The order of its last axis.
 
     Raises:
-        ValueError: The array has another shape or dtype.
+        ValueError: The array has a different shape or dtype.
     """
     is_colour = pixels.ndim == 3 and pixels.shape[2] == 3
     if not is_colour or pixels.dtype != np.uint8 or pixels.size == 0:

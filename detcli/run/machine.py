@@ -96,7 +96,7 @@ def _gpu_names(ordinals: Iterable[int], driver_facts: DriverFacts) -> list[str]:
 
     Args:
         ordinals: The numbers of the GPUs, as in "cuda:1".
-        driver_facts: What the driver says of all GPUs.
+        driver_facts: What the driver says about all GPUs.
     """
     names = []
     for ordinal in dict.fromkeys(ordinals):

@@ -155,7 +155,7 @@ class Marks:
         return [index for index in range(len(detections)) if index not in dropped_indices]
 
     def _note_as_used(self, mark: MarkJson) -> None:
-        """Note that a mark has fitted a record; it may have fitted another one before."""
+        """Record that a mark has fitted a record; it may have fitted another one before."""
         self._unused.pop(id(mark), None)
 
     def group_numbers(self, record: RecordJson) -> list[int]:
@@ -286,7 +286,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
 
 
 def _is_drop(mark: MarkJson) -> bool:
-    """Tell whether a mark drops what it is about, as wrong; other marks keep it."""
+    """Return whether a mark drops what it is about, as wrong; other marks keep it."""
     return mark["mark"] == "drop"
 
 
@@ -322,7 +322,7 @@ def _marked_detection(detections: Sequence[DetectionJson], mark: MarkJson) -> in
 
 
 def _is_marked(detection: DetectionJson, mark: MarkJson) -> bool:
-    """Tell whether a mark fits a detection: it has its class, and its box except for rounding."""
+    """Return whether a mark fits a detection: it has its class, and its box except for rounding."""
     if escape_unprintable(detection["class_name"]) != mark.get("class_name"):
         return False
     edges = zip(box_of(detection), mark.get("box", ()), strict=True)

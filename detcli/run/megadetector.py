@@ -310,13 +310,13 @@ class _EntryReader:
 
 
 def _error_in_entry(entry: Fields) -> Fields:
-    """Make the error of a record from what an entry says of its failure."""
+    """Make the error of a record from what an entry says about its failure."""
     message = entry.get("failure") or "it has neither detections nor a reason why not"
     return {"type": "SourceError", "message": str(message), "hint": ""}
 
 
 def _is_video_entry(source: str, entry: Fields) -> bool:
-    """Tell whether an entry is that of a video: it has frames, or the name of a video."""
+    """Return whether an entry is that of a video: it has frames, or the name of a video."""
     return "frame_rate" in entry or "frames_processed" in entry or is_video(source)
 
 

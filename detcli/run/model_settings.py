@@ -18,9 +18,9 @@ def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
 
     Args:
         model: The file.
-        settings: What the user says of the model. This overrides or completes what its file says:
-            the form of its boxes, how images are prepared for it, and whether only its boxes are
-            read (--boxes-only) and not its masks or keypoints.
+        settings: What the user says about the model. This overrides or completes what its file
+            says: the form of its boxes, how images are prepared for it, and whether only its boxes
+            are read (--boxes-only) and not its masks or keypoints.
 
     Raises:
         ModelError: The model cannot be used.

@@ -76,7 +76,7 @@ NOTHING_KNOWN: Mapping[Path, OutputState] = {}
 
 
 class OpenSinks(NamedTuple):
-    """The sinks of a run, and what the file of --resume says of its inputs."""
+    """The sinks of a run, and what the file of --resume says about its inputs."""
 
     sinks: list[Sink]
     skip: Skip  # tells whether to skip an input, as an earlier run has its record

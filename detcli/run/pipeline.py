@@ -230,7 +230,7 @@ class Pipeline:
             BaseException: The error that ended the source of the items.
         """
         next_batch: list[Entry] = []
-        unfinished: deque[Entry] = deque()  # items whose records were not yielded yet, in order
+        unfinished: deque[Entry] = deque()  # items whose records were not yet yielded, in order
         end: End | None = None  # the reader's last message, once it has come
         stall_watch = _StallWatch(workers)
         while end is None or unfinished:
@@ -261,13 +261,13 @@ class Pipeline:
             raise end.error
 
     def _take_records(self, unfinished: deque[Entry]) -> Iterator[Record]:
-        """Yield the records that are there already, up to the first item that has none yet.
+        """Yield the records that already exist, up to the first item that has none yet.
 
         When a record was yielded, there is room for another item.
 
         Args:
-            unfinished: Items whose records were not yielded yet, in order. Those whose records are
-                yielded are taken out.
+            unfinished: Items whose records have not been yielded yet, in order. Those whose records
+                are yielded are taken out.
         """
         while unfinished:
             entry = unfinished[0]
@@ -357,7 +357,7 @@ class _StallWatch:
         self._silent_s = 0.0  # for how long none has finished anything
 
     def reset(self) -> None:
-        """Note that something has happened."""
+        """Record that something has happened."""
         self._silent_s = 0.0
 
     def add_wait(self, waited_s: float, unfinished: Collection[Entry]) -> None:
@@ -468,7 +468,7 @@ class Worker:
             self._finish_batch(detector, running.popleft())
 
     def _start_batch(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
-        """Start to detect in the images of a batch, once all its items are loaded.
+        """Start detection on the images of a batch, once all its items are loaded.
 
         Items that could not be loaded are left out.
 
@@ -530,7 +530,7 @@ def _record_of(
 
     Args:
         entry: The item and its index.
-        detector: The detector that the item was detected on.
+        detector: The detector that processes the item.
         detections: What was detected; None if it failed.
         error: Why it failed, if it did.
     """

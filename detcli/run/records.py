@@ -116,7 +116,7 @@ class Records(Iterator[Record]):
                 self._records.close()
 
     def _close_with_detector(self) -> None:
-        """End the run because its detector is closed; taking a further record is an error then."""
+        """End the run because its detector is closed; taking another record is an error then."""
         if not self._is_over:
             self._has_lost_detector = True
         self.close()

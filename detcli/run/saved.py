@@ -89,7 +89,7 @@ OTHER_FORMATS = [
     OtherFormat(is_csv, _read_csv),
     OtherFormat(is_parquet, _read_parquet),
 ]
-"""Formats with another form than a record a line. Their readers are imported when they are used."""
+"""Formats other than one record per line. Their readers are imported when they are used."""
 
 
 def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJson]:

@@ -1,4 +1,4 @@
-"""Which detections a detector selects from what its network gives, on the device and afterwards."""
+"""Which detections a detector selects from its outputs, on the device and afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,7 +112,7 @@ def selection_options(
     """Combine what the user asked for and what the model needs into the options of a selection.
 
     Args:
-        contract: What the model says of itself, such as how its detections are selected.
+        contract: What the model says about itself, such as how its detections are selected.
         settings: What the user asked for.
         nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
         conf_thresholds: `(C,)`, what the scores of each of the C classes must exceed.
@@ -121,7 +121,7 @@ def selection_options(
         UsageError: The settings name a class that the model does not have.
     """
     max_det = settings.max_det
-    if contract.max_detections:  # the model gives no more
+    if contract.max_detections:  # the model outputs no more
         max_det = min(max_det, contract.max_detections)
 
     multi_label = contract.multi_label  # whether an anchor may give detections of several classes

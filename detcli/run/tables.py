@@ -1,7 +1,7 @@
 """Reads records back from the tables that detcli writes: CSV and Parquet, a detection a row.
 
-Parquet has all that a record says of an image and its detections. CSV has less: the message of an
-error without its type, several warnings as one text, and odd characters of names escaped.
+Parquet has all that a record says about an image and its detections. CSV has less: the message of
+an error without its type, several warnings as one text, and odd characters of names escaped.
 """
 
 import base64
@@ -306,7 +306,7 @@ def _base64(cell: str) -> str:
 
 
 def _json(cell: str) -> Any:  # noqa: ANN401 - JSON
-    """Parse what the list of inputs said of one."""
+    """Parse what the list of inputs said about one."""
     return json.loads(_unprotected(cell))
 
 

@@ -61,7 +61,7 @@ def _noted_classes(note: Path) -> set[str]:
 
 
 def _has_images(folder: Path) -> bool:
-    """Tell whether an image or a video is in a folder, or in one below it.
+    """Return whether an image or a video is in a folder, or in one below it.
 
     A pack of thumbnails of an HTML report counts as well.
     """

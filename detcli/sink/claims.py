@@ -88,7 +88,7 @@ class Claims:
         return True
 
     def _is_free(self, name: str, prefixes: Iterable[str], input_id: str) -> bool:
-        """Tell whether an input may have a name: no other run has taken it for another input.
+        """Return whether an input may have a name: no other run has taken it for another input.
 
         `a_` is not free either if another run has the file `a_1`, and `a_1` is not free if another
         run has the prefix `a_`: files of both would have the same names.

@@ -116,7 +116,7 @@ class DatasetSink:
         notes_of(record).saved.append(self._path / file)
 
     def _is_described(self) -> bool:
-        """Tell whether the dataset has its description, `data.yaml`.
+        """Return whether the dataset has its description, `data.yaml`.
 
         Raises:
             UsageError: It describes a dataset of other classes.
@@ -163,7 +163,7 @@ class DatasetSink:
         return name
 
     def _is_usable(self, name: str, suffix: str, image_bytes: bytes) -> bool:
-        """Tell whether an image may have a name: no image has it, or the same image has.
+        """Return whether an image may have a name: no image has it, or the same image has.
 
         Labels of this name do not count without an image: they are those of a run that was killed
         before it wrote the image.

@@ -98,7 +98,7 @@ class _PlacedLabels(NamedTuple):
     text_size: int
     layout: LabelLayout
     extents: list[tuple[int, int]]  # width and height of each label
-    corners: list[Corner | None]  # the left top corner of each label; None if it has no room
+    corners: list[Corner | None]  # the top left corner of each label; None if it has no room
 
 
 def _place_at_largest_size(
@@ -153,7 +153,7 @@ def _place_labels(
         max_unplaced: How many labels may have no room; with one more, the search ends.
 
     Returns:
-        The left top corner of each label, or None for one without room. The list is shorter if the
+        The top left corner of each label, or None for one without room. The list is shorter if the
         search ended.
     """
     corners: list[Corner | None] = []
@@ -169,7 +169,7 @@ def _place_labels(
 
 
 def draw_label(canvas: Pixels, text: str, corner: Corner, colour: Colour, size: int) -> None:
-    """Draw text of a size in pixels on a filled rectangle with this left top corner."""
+    """Draw text of a size in pixels on a filled rectangle with this top left corner."""
     left, top = corner
     width, height = label_size(text, size)
     cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)

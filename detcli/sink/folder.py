@@ -144,7 +144,7 @@ class OutputFolder:
         return path
 
     def has_earlier(self, record: Record, suffix: str) -> bool:
-        """Tell whether this run goes on with one that has written a video's file of this suffix."""
+        """Return whether this run continues one that wrote a video's file with this suffix."""
         path = self.path / f"{self._relative_name(record.origin)}{suffix}"
         return self._resumed and os.path.lexists(self.real(path))
 
@@ -183,7 +183,7 @@ class OutputFolder:
             make_folder(self.real(path))
 
     def is_usable(self, name: str) -> bool:
-        """Tell whether a folder of this path is here or can be made; a link does not count."""
+        """Return whether a folder of this path is here or can be made; a link does not count."""
         folder = self._real_path
         for folder_name in PurePath(name).parts:
             folder /= folder_name
@@ -254,7 +254,7 @@ class OutputFolder:
             input_hash = hash_of_input(origin)
 
         def is_usable(file_name: str) -> bool:
-            """Tell whether the input may have a name, which is then claimed for it."""
+            """Return whether the input may have a name, which is then claimed for it."""
             if not self._may_write(self.path / file_name, may_replace=may_replace):
                 return False
             return self._claim_name(file_name, suffix, origin)
@@ -262,7 +262,7 @@ class OutputFolder:
         return self.path / self._names.choose_file_name(name, suffix, is_usable, input_hash)
 
     def _needs_hash(self, name: str, suffix: str) -> bool:
-        """Tell whether an input's file needs a hash in its name, in a folder that others made.
+        """Return whether an input's file needs a hash in its name, in a folder that others made.
 
         It does if another file has its usual name, which must not be replaced; or if inputs are in
         the folder, so that a later search for them leaves the file out.
@@ -311,7 +311,7 @@ class OutputFolder:
             excluded_prefixes = set()
 
         def is_usable(prefix: str) -> bool:
-            """Tell whether the input may have a prefix, with its `_`, which is then claimed."""
+            """Return whether the input may have a prefix, with its `_`, which is then claimed."""
             if fold(prefix) in excluded_prefixes:
                 return False
             return self._claim_name(prefix, "_", origin)
@@ -370,7 +370,7 @@ class OutputFolder:
         return None
 
     def _may_write(self, path: Path, *, may_replace: bool) -> bool:
-        """Tell whether a file may be written to this path.
+        """Return whether a file may be written to this path.
 
         Inputs are never written to. An existing file is replaced only with `may_replace`, and only
         in a folder that detcli made; a folder or a device of this name is never replaced.

@@ -145,7 +145,7 @@ def choose_format(requested: Format | None, output: "Target | None") -> Format:
 
 
 def is_special(path: Target) -> bool:
-    """Tell whether a path is that of a device or a pipe, whose name has no suffix to go by."""
+    """Return whether a path is that of a device or a pipe, whose name has no suffix to go by."""
     try:
         return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # nothing has this name
@@ -210,7 +210,7 @@ def open_record_sink(
         output: The open output.
         optional_columns: The names of columns that options add; formats that do not write a row
             for each detection have no columns.
-        run: What is known of the run that makes the records, for formats that say so.
+        run: What is known about the run that makes the records, for formats that say so.
         burst_gap_s: How many seconds the photographs of a burst are apart at most; None if records
             do not say which photographs are one burst.
 

@@ -29,7 +29,7 @@ class FrameClock:
         """Start the clock of a source: its first frame is shown at 0 s.
 
         Args:
-            video: What is known of the source.
+            video: What is known about the source.
             is_constant_rate: Whether frames follow one another at the rate of the source, and their
                 times in the source are ignored. Frames of a live source always keep their times.
         """

@@ -169,9 +169,9 @@ class AnnotatedLoop:
     def write(self, record: Record) -> None:
         """Add the annotated frame of a record, if it falls into the loop and one is due.
 
-        The first frame begins the loop. The first one after its end, or of another size, finishes
-        it: the GIF is written. A frame that could not be read is left out, and the one before it is
-        shown for longer.
+        The first frame begins the loop. The first one after its end, or of a different size,
+        finishes it: the GIF is written. A frame that could not be read is left out, and the one
+        before it is shown for longer.
 
         The GIF is listed as a saved file of each record in its time. That includes records whose
         frame is left out, since none was due.
@@ -215,7 +215,7 @@ class AnnotatedLoop:
         self._start_s = shown_s
 
     def _is_due(self, time_s: float) -> bool:
-        """Tell whether the loop needs another frame at this time: one for each interval."""
+        """Return whether the loop needs another frame at this time: one for each interval."""
         if not self._frames:
             return True
         interval_number = (time_s + TIME_TOLERANCE_S) // self._interval_s

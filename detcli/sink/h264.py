@@ -127,7 +127,7 @@ class Sound:
         return output.add_stream("aac", rate=rate, layout=layout)
 
     def _can_be_copied(self) -> bool:
-        """Tell whether the packets of the sound can be written to MP4 without encoding them anew.
+        """Return whether the packets of the sound can be written to MP4 without encoding them anew.
 
         FFmpeg writes the header of an MP4 file after the last frame, and would refuse damaged
         settings of the codec only then. So the header is written to a file in memory first.
@@ -146,7 +146,7 @@ class Sound:
         return True
 
     def packets_until(self, end_s: float) -> "Iterator[Packet]":
-        """Yield the packets that begin before a time and were not yielded yet.
+        """Yield the packets that begin before a time and have not been yielded yet.
 
         Args:
             end_s: The time in seconds, from the first frame of the annotated video.
@@ -191,7 +191,7 @@ class Sound:
             packet.pts -= round(self._origin_s / packet.time_base)
             packet.dts = packet.pts
 
-            # MP4 takes no packet that is earlier than the one before, as in a damaged source.
+            # MP4 takes no packet that is earlier than the previous one, as in a damaged source.
             is_later = last_timestamp is None or packet.pts > last_timestamp
             if not is_later:
                 continue

@@ -95,7 +95,7 @@ class CropSink(FolderSink):
     def _name_class_folders(self, class_names: tuple[str, ...]) -> None:
         """Choose a name for the folder of each class, and set `_class_folders`.
 
-        This is done once, and again if a record has other classes than the one before. The names
+        This is done once, and again if a record has other classes than the previous one. The names
         are the same in every run of a model.
         """
         if class_names == self._class_names:
@@ -324,7 +324,7 @@ class HiddenTracks:
     def note_frame(
         self, numbers: Sequence[int], is_hidden: Sequence[bool]
     ) -> npt.NDArray[np.bool_]:
-        """Note the tracks that are hidden in the next frame, and tell which ever were.
+        """Record the tracks that are hidden in the next frame, and tell which ever were.
 
         Only the REMEMBERED_TRACKS hidden tracks that were seen last are remembered.
 
@@ -350,7 +350,7 @@ class HiddenTracks:
 
 
 def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
-    """Tell whether the middle of a barcode lies in at least one of some boxes.
+    """Return whether the middle of a barcode lies in at least one of some boxes.
 
     Args:
         corners: `(4, 2)`, the corners of the barcode; empty if it was read without its position,

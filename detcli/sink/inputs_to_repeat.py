@@ -64,7 +64,7 @@ class InputsToRepeat:
             self._sources.add(last_video)
 
     def is_done(self, record: Fields) -> bool:
-        """Tell whether the input of a record need not be detected again.
+        """Return whether the input of a record need not be detected again.
 
         It has to be detected again in three cases:
 
@@ -89,7 +89,7 @@ class InputsToRepeat:
         return True
 
     def _can_be_repeated(self, record: Fields) -> bool:
-        """Tell whether the input of a record can be detected again.
+        """Return whether the input of a record can be detected again.
 
         A file that is gone cannot, nor a frame of a camera or stream. Of an address it is not known
         whether anything is still there, so it counts as present.
@@ -104,7 +104,7 @@ class InputsToRepeat:
         return "://" in source or self._exists(source)
 
     def _has_annotated_videos(self, record: Fields) -> bool:
-        """Tell whether the annotated videos that a frame was saved in are in their folder."""
+        """Return whether the annotated videos that a frame was saved in are in their folder."""
         video_folder = escape_surrogates(str(self._video_folder))
         annotated_videos = []
         for saved_name in record.get("saved", ()):

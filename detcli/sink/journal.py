@@ -59,7 +59,7 @@ class _Contents(NamedTuple):
 
     can_be_continued: bool
     """Whether records can be appended to the file as it is. If not, some have to be removed first,
-    or written in another form."""
+    or written in a different form."""
 
     settings: Fields | None
     """Those of the run that made the last record; None if none is left."""
@@ -183,7 +183,7 @@ class Journal:
             self._file = self._open()
 
     def skip(self, origin: Origin) -> bool:
-        """Tell whether to skip an input, because the journal has its record already.
+        """Return whether to skip an input, because the journal has its record already.
 
         Each call that returns True uses up one record. So it is called once for each time that an
         input is named, and an input that is named twice is skipped twice if it has two records. A
@@ -211,7 +211,7 @@ class Journal:
         return True
 
     def _notice_change(self, source: str, stamp_now: str | None) -> bool:
-        """Tell whether the file of an input has changed since its record was made, and note it.
+        """Return whether the file of an input has changed since its record was made, and note it.
 
         The stamp of the file, a text with its size and time, is compared with the one in the
         record. A changed input is noted in `_changed`. If the record has no stamp, the input counts
@@ -342,7 +342,7 @@ class Journal:
             file.close()
 
     def _is_target(self, file: FileIO) -> bool:
-        """Tell whether an open file is the one that has the journal's name now."""
+        """Return whether an open file is the one that has the journal's name now."""
         try:
             status = self._target.stat()
         except FileNotFoundError:
@@ -411,11 +411,11 @@ class Journal:
         return "name a file that detcli wrote as JSON Lines"
 
     def _is_done_and_current(self, record: Fields) -> bool:
-        """Tell whether a record can stay when the run begins."""
+        """Return whether a record can stay when the run begins."""
         return self._inputs_to_repeat.is_done(record) and self._is_current(record)
 
     def _is_current(self, record: Fields) -> bool:
-        """Tell whether no newer record replaces this one.
+        """Return whether no newer record replaces this one.
 
         If an image has changed between two runs, the journal has an old record of it and, further
         down, a new one. The field `replaces` of the new record is the `file_stamp` of the old one:
@@ -437,7 +437,7 @@ class Journal:
         return not is_old_record
 
     def _read_records(self) -> "_Contents":
-        """Read all records of earlier runs, and note what each says of its input.
+        """Read all records of earlier runs, and note what each says about its input.
 
         For that, `_note_record` fills `_recorded_inputs` and `_replaced`, and adds sources to
         `_inputs_to_repeat`.
@@ -468,7 +468,7 @@ class Journal:
         return _Contents(can_be_continued, last_settings)
 
     def _note_record(self, record: Fields, *, is_done: bool) -> None:
-        """Note what a record says of its input: that it is done, or that it has to be repeated.
+        """Note what a record says about its input: that it is done, or has to be repeated.
 
         If it replaces an older record, the stamp of that is noted in `_replaced`.
 

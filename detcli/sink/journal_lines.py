@@ -41,7 +41,7 @@ def parse_line(line: bytes, *, after_record: bool) -> Fields:
 
 
 def _is_damaged_record(line: bytes, *, after_record: bool) -> bool:
-    """Tell whether an incomplete line is what a kill or a power cut leaves of a record.
+    """Return whether an incomplete line is what a kill or a power cut leaves of a record.
 
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of disk pages
     that were not written, and perhaps the rest of a line after them. After zeros, the rest may be

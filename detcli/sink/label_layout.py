@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from detcli.data.geometry import Boxes, area, intersection_boxes, touching
 
-Corner = tuple[int, int]  # x and y of the left top corner of a label
+Corner = tuple[int, int]  # x and y of the top left corner of a label
 
 # Where a label begins along one axis: the edge of the box that it is beside (0 for left or top, 1
 # for right or bottom), and its shift from there, in widths or heights of the label.
@@ -67,7 +67,7 @@ class LabelLayout:
             cover: The share of each visible box that all labels together may cover, from 0 to 1.
 
         Returns:
-            The left top corner of the label; None if no position has room for it.
+            The top left corner of the label; None if no position has room for it.
         """
         label_size = np.array(size, np.float32)
         is_larger_than_image = (label_size > self._image_size).any()
@@ -112,7 +112,7 @@ class LabelLayout:
         return covered_areas
 
     def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
-        """Tell which rectangles `(P, 4)` in a box `(4,)` cover a part of a label placed before."""
+        """Determine which rectangles `(P, 4)` in a box `(4,)` cover part of an earlier label."""
         near_labels = self.taken[touching(self.taken, enclosing_box)]
         covered_areas = area(intersection_boxes(candidates[:, np.newaxis], near_labels))  # (P, L)
         return np.asarray((covered_areas > 0).any(axis=1))

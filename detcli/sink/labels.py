@@ -409,7 +409,7 @@ def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]
 
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
-    """Tell whether any part of a box is inside an image of a height and width."""
+    """Return whether any part of a box is inside an image of a height and width."""
     return bool(are_visible(np.array([box], np.float32), size)[0])
 
 

@@ -309,14 +309,14 @@ class _VideoEntry:
         self.failure = ""  # the message of the last failed frame
 
     def has_frame(self, fields: RecordJson) -> bool:
-        """Tell whether a record is a further one of this video, and not of it named again."""
+        """Return whether a record is another one of this video, and not of it named again."""
         is_of_source = fields["source"] == self._source and fields.get("input") == self._input
         if not is_of_source or not self._frame_numbers or "frame" not in fields:
             return is_of_source
         return fields["frame"] > self._frame_numbers[-1]
 
     def add_frame(self, fields: RecordJson) -> str:
-        """Note the number and the time of a frame, and return the JSON text to write for it.
+        """Record the number and the time of a frame, and return the JSON text to write for it.
 
         The text has the detections of the frame, separated by commas from each other and from those
         before. For the first frame, it begins with the start of the entry.
@@ -401,7 +401,8 @@ def run_info(run: RunDescription, detector: object) -> Fields:
     It has no time, so that equal runs write equal files.
 
     Args:
-        run: What is known of the run. Its confidence is used: the file has no detections below it.
+        run: What is known about the run. Its confidence is used: the file has no detections below
+            it.
         detector: The name of the model; None if no record has one.
     """
     info: Fields = {"format_version": FORMAT_VERSION, "detector": detector or "unknown"}

@@ -45,7 +45,7 @@ class RecordedImages:
         self._bucket_shift = HASH_START_BITS  # to the right, from a hash to its bucket
         self._bucket_starts = memoryview(array("I", [0, 0]))  # of bucket 0, and the end of it
 
-        # The stamps of another form, such as ETags, by hash.
+        # The stamps of a different form, such as ETags, by hash.
         self._other_stamps: dict[tuple[int, int], str] = {}
 
         # What was looked up last, as several questions about an image often follow one another.
@@ -78,7 +78,7 @@ class RecordedImages:
         self._is_removed.append(0)
 
     def has(self, name: str) -> bool:
-        """Tell whether an image has a record that is not removed."""
+        """Return whether an image has a record that is not removed."""
         return any(not self._is_removed[record] for record in self._records_of(name))
 
     def file_stamp(self, name: str) -> str | None:

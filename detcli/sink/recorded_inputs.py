@@ -32,7 +32,7 @@ class RecordedInputs:
             self._video_stamps[source] = file_stamp
 
     def has(self, source: str, frame: int | None) -> bool:
-        """Tell whether a record is left of an image, or of a frame of a video."""
+        """Return whether a record is left of an image, or of a frame of a video."""
         if frame is None:
             return self._images.has(source)
         return source in self._frame_counts and self._frame_counts[source][frame] > 0

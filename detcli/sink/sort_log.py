@@ -36,7 +36,7 @@ class SortLog:
             how: How images get into the folder.
 
         Raises:
-            UsageError: The folder was sorted by other rules, or in another way.
+            UsageError: The folder was sorted by other rules, or in a different way.
             OutputError: The log cannot be written.
         """
         header = {"sort_log": VERSION, "by": list(rules), "how": how}
@@ -98,7 +98,7 @@ def _parsed(lines: Iterator[bytes]) -> Iterator[Fields]:
 
 
 def is_inside(name: str) -> bool:
-    """Tell whether a path, with slashes, leads to something below the folder that it begins in."""
+    """Return whether a path, with slashes, leads to something below the folder it begins in."""
     path = PurePosixPath(name)
     is_relative = not path.is_absolute() and not os.path.isabs(name)  # noqa: PTH117
     return is_relative and name not in {"", "."} and ".." not in path.parts
@@ -150,7 +150,7 @@ def take_back(folder: Path) -> TakenBack:
 
 
 def _may_be_removed(path: Path, entry: Fields) -> bool:
-    """Tell whether a file may be removed: it is what was put there, and not the last copy of it.
+    """Return whether a file may be removed: it is what was put there, and not the last copy of it.
 
     The log has files of three types, each with other keys:
 
@@ -160,8 +160,8 @@ def _may_be_removed(path: Path, entry: Fields) -> bool:
 
     Args:
         path: The file.
-        entry: What the log says of it. The log may be damaged: a file whose entry lacks a key, or
-            has a value of another type, may not be removed.
+        entry: What the log says about it. The log may be damaged: a file whose entry lacks a key,
+            or has a value of a different type, may not be removed.
     """
     try:
         if path.is_symlink() or not path.is_file():
@@ -182,7 +182,7 @@ def _may_be_removed(path: Path, entry: Fields) -> bool:
 
 
 def is_copy(path: Path, size: int, mtime_ns: int) -> bool:
-    """Tell whether a file has the size and the time of the file that it may be a copy of."""
+    """Return whether a file has the size and the time of the file that it may be a copy of."""
     status = path.stat()
     has_time = abs(status.st_mtime_ns - mtime_ns) <= TIME_TOLERANCE_NS
     return status.st_size == size and has_time

@@ -148,7 +148,7 @@ class Placer:
         return unwritable(target, error)
 
     def _is_there(self, source: Path, target: Path) -> bool:
-        """Tell whether an image is in its place already, from an earlier run."""
+        """Return whether an image is in its place already, from an earlier run."""
         try:
             if self._how is How.LINK:
                 return not target.is_symlink() and target.samefile(source)

@@ -77,7 +77,7 @@ class UniqueNames:
         return file_name
 
     def _is_free(self, name: str, suffix: str) -> bool:
-        """Tell whether no file has this name, and no file of a taken prefix may get it later."""
+        """Return whether no file has this name, and no file of a taken prefix may get it later."""
         folded_file_name = fold(name) + suffix.lower()
         if folded_file_name in self._unusable_prefixes or folded_file_name in self._taken:
             return False

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class VideoSink(PerVideo["AnnotatedVideo"]):
     """Writes the frames of each video, with their detections drawn, to a video of its name.
 
-    Each frame has its time in the source, live or not; one that failed repeats the one before, or
+    Each frame has its time in the source, live or not; one that failed repeats the previous one, or
     is black. With PyAV it is H.264 with the source's sound. Without, it is MPEG-4 part 2 without
     sound, at a constant rate.
 
@@ -84,7 +84,7 @@ class AnnotatedVideo:
 
         Args:
             folder: Where the files are written.
-            first: The record of the first frame, which says what is known of the source.
+            first: The record of the first frame, which says what is known about the source.
             style: How detections are drawn.
             condensed: Whether frames are left out on purpose, so that those that come follow one
                 another at the rate of the source.
@@ -395,7 +395,7 @@ def _audible_address(video: Video, *, is_silent: bool) -> str | None:
 
 
 def _has_h264() -> bool:
-    """Tell whether H.264 can be encoded; if not, a warning says which package is missing."""
+    """Return whether H.264 can be encoded; if not, a warning says which package is missing."""
     try:
         import detcli.sink.h264  # noqa: F401
     except DependencyError as error:

@@ -178,7 +178,7 @@ class WindowSink:
 
 
 def _draw_in_corner(cell: Pixels, frame: Pixels) -> None:
-    """Draw a frame into a cell, scaled to fit, at its left top corner; the rest becomes black."""
+    """Draw a frame into a cell, scaled to fit, at its top left corner; the rest becomes black."""
     cell[:] = 0
     letterbox = Letterbox.fit(frame.shape[:2], cell.shape[:2], corner=True)
     frame_height, frame_width = letterbox.resized
@@ -187,7 +187,7 @@ def _draw_in_corner(cell: Pixels, frame: Pixels) -> None:
 
 
 def _is_open() -> bool:
-    """Tell whether the window is open, which the user may close at any time."""
+    """Return whether the window is open, which the user may close at any time."""
     try:
         return cv2.getWindowProperty(WINDOW, cv2.WND_PROP_VISIBLE) >= 1
     except cv2.error:

@@ -29,9 +29,9 @@ archives.py            images in tar files and in Parquet, and what a damaged on
 tar.py, columns.py     how a tar file is walked; which column of a Parquet file has images
 video.py, live.py      frames of files; cameras and streams
 video_frames.py        the reader of a video file, and the number and time of each frame
-capture.py             how OpenCV opens them, and what it says of them
+capture.py             how OpenCV opens them, and what it says about them
 conversion.py          whether OpenCV converted a frame to colours
 part_file.py           a file object for OpenCV, read by a function
-containers.py, mp4.py, matroska.py  what video files say of their frames and length
+containers.py, mp4.py, matroska.py  what video files say about their frames and length
 video_tracks.py        which of a video's tracks is read
 """

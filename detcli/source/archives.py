@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 HINT = "fetch or copy the file again"
 
-MAX_REASON = 200  # characters of what a library says of a damaged archive
+MAX_REASON = 200  # characters of what a library says about a damaged archive
 
 
 def read_archive(

@@ -57,7 +57,7 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
 
     Args:
         data: The file.
-        max_pixels: The most pixels that it may have.
+        max_pixels: The maximum number of pixels.
 
     Returns:
         The image (H, W, 3) in blue, green and red; None for other BMPs, which OpenCV reads rightly.

@@ -25,7 +25,7 @@ def read_parquet(
 
     Args:
         file: The file, which need not be seekable: it is copied first.
-        max_bytes: The most bytes that an image may have.
+        max_bytes: The maximum number of bytes.
         column: The column that has the images; without it, the file has to have a single one.
 
     Yields:

@@ -1,4 +1,4 @@
-"""What video files say of themselves: their length, and whether frames are shown mirrored."""
+"""What video files say about themselves: their length, and whether frames are shown mirrored."""
 
 import re
 import struct

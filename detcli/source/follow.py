@@ -57,11 +57,11 @@ class FollowedFiles:
                 del self._pending[name]
 
     def new_names(self, names: Collection[str]) -> list[str]:
-        """List the names of files whose inputs were not yielded yet."""
+        """List the names of files whose inputs have not been yielded yet."""
         return [name for name in names if name not in self._yielded]
 
     def mark_yielded(self, name: str) -> None:
-        """Note that inputs of a file were yielded; the first time, it is counted as an input."""
+        """Record that inputs of a file were yielded; the first time, it is counted as an input."""
         if name not in self._yielded:
             self._yielded.add(name)
             self.input_count += 1

@@ -58,7 +58,7 @@ def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Pixels | No
     Args:
         data: The file.
         format_name: Its format, such as "TIFF".
-        max_pixels: The most pixels that it may have.
+        max_pixels: The maximum number of pixels.
 
     Returns:
         The image (H, W, 3) in blue, green and red; None if OpenCV reads its form rightly.

@@ -1,4 +1,4 @@
-"""What a JPEG says of itself before its pixels: size, colour components, orientation, scans."""
+"""What a JPEG says about itself before its pixels: size, colour components, orientation, scans."""
 
 import struct
 from typing import NamedTuple

@@ -138,7 +138,7 @@ def source_of(name: Name) -> str:
 
 
 def meta_of(name: Name) -> str | None:
-    """What a list in JSON Lines says of it, as JSON."""
+    """What a list in JSON Lines says about it, as JSON."""
     if isinstance(name, ListedInput):
         return name.meta
     return None

@@ -302,7 +302,7 @@ class _Watcher(BackgroundThread):
         self._replace_waiting(decoded(origin, image))
 
     def _seconds_since_first_frame(self) -> float:
-        """Note that a frame has come now, and return how long after the first one."""
+        """Record that a frame has come now, and return how long after the first one."""
         self._last_s = time.monotonic()
         if self._first_s is None:
             self._first_s = self._last_s

@@ -1,4 +1,4 @@
-"""MP4 and MOV: what their boxes say of tracks, edits and frames (ISO/IEC 14496-12)."""
+"""MP4 and MOV: what their boxes say about tracks, edits and frames (ISO/IEC 14496-12)."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ class Track:
 
 @frozen
 class Movie:
-    """What a file says of all its tracks."""
+    """What a file says about all its tracks."""
 
     tracks: tuple[Track, ...]
     covers: tuple[int, ...]  # where boxes with cover images start in the file
@@ -94,9 +94,9 @@ class Movie:
 
 
 def read_movie(read_range: ReadRange) -> Movie | None:
-    """Read what an MP4 or MOV file says of its tracks, from its box "moov".
+    """Read what an MP4 or MOV file says about its tracks, from its box "moov".
 
-    It is None if the file is in another format, has no such box, or is damaged.
+    It is None if the file is in a different format, has no such box, or is damaged.
 
     Args:
         read_range: Reads bytes of the file, from an offset and of a size.
@@ -115,7 +115,7 @@ def top_boxes(read_range: ReadRange) -> Iterator[Box]:
     """Yield the outermost boxes of an MP4 or MOV file; the last may end beyond the file.
 
     A box has 4 bytes of size and 4 of its kind. A size of 1 says that the real one is in the 8
-    bytes after these. A file of another format has no boxes.
+    bytes after these. A file of a different format has no boxes.
 
     Args:
         read_range: Reads bytes of the file, from an offset and of a size.

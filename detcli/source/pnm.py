@@ -45,7 +45,7 @@ SAMPLES_OF_TYPES = {
 
 @frozen
 class _PnmHeader:
-    """What the header of a PGM, PPM or PAM says of its samples, the numbers that are its pixels."""
+    """What the header of a PGM, PPM or PAM says about its samples, the values of its pixels."""
 
     size: Size
     samples: int  # of a pixel: 1 is grey, 3 are colours, one more is alpha
@@ -76,7 +76,7 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
 
     Args:
         data: The file, which begins with P and a digit or letter.
-        max_pixels: The most pixels that it may have.
+        max_pixels: The maximum number of pixels.
 
     Returns:
         The image (H, W, 3) in blue, green and red; None if OpenCV makes the right pixels of it.

@@ -191,7 +191,7 @@ class NameSearch:
 
 
 def _may_have_folders(folder: str) -> bool:
-    """Tell whether there are folders in a folder; in an object store, there may always be some."""
+    """Return whether a folder has subfolders; in an object store, there may always be some."""
     if is_object(folder):
         return True
     try:

@@ -212,7 +212,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from of_input([failed_item(public_name(name), error)], next(input_numbers))
 
     def _has_record(self, entry: SourceEntry) -> bool:
-        """Tell whether an entry is the path of an image file that has a record already.
+        """Return whether an entry is the path of an image file that has a record already.
 
         A false answer may be wrong: the item of such an input shows it.
         """

@@ -71,7 +71,7 @@ class Splitter:
         """Prepare to split a stream of images of one format.
 
         Args:
-            max_bytes: The most bytes that an image may have.
+            max_bytes: The maximum number of bytes.
             start: The bytes with which each image begins: those of a JPEG, a PNG or a binary PNM.
         """
         self._max_bytes = max_bytes
@@ -464,11 +464,11 @@ def _spans_in_segment(segment: bytes, offset: int) -> set[_Span]:
     lists them in an APP2 segment of the main image, in an index that is laid out as a small TIFF.
 
     Args:
-        segment: The content of an APP2 segment of a JPEG, which may be of another kind.
+        segment: The content of an APP2 segment of a JPEG, which may be of a different kind.
         offset: Where the content begins in the stream.
 
     Returns:
-        The spans; none if the segment is of another kind, or damaged.
+        The spans; none if the segment is of a different kind, or damaged.
     """
     index = segment[len(_MPF_KIND) :]
     is_index = segment.startswith(_MPF_KIND) and index[:4] in CLASSIC

@@ -19,7 +19,7 @@ _BMP_OR_TEXT_PNM = (b"BM", b"P")
 HEAD = 12
 """Bytes at the beginning of such an image that are not repeated within it."""
 
-# How an image of another format begins, anywhere in the data.
+# How an image of a different format begins, anywhere in the data.
 _NEXT_IMAGE = re.compile(rb"(?s)\x89PNG\r\n\x1a\n|RIFF....WEBP|GIF8[79]a|....ftypavi[fs]")
 
 # How videos begin: MP4 and MOV but not AVIF and HEIF, Matroska, AVI, FLV, MPEG's streams.

@@ -102,7 +102,7 @@ class Member:
 
 @dataclass(slots=True)
 class _Extension:
-    """What the extended headers before a member's own header say of it."""
+    """What the extended headers before a member's own header say about it."""
 
     records: PaxRecords
     long_name: str | None = None
@@ -208,7 +208,7 @@ class TarReader:
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
 
     def _add_extended_header(self, kind: bytes, content: bytes, extension: _Extension) -> None:
-        """Add what an extended header says to what is known of the next member.
+        """Add what an extended header says to what is known about the next member.
 
         An extended header is a long name, pax records of the next member, or pax records of all
         members that follow. The last kind is also remembered for the members after the next.
@@ -354,7 +354,7 @@ class TarReader:
     def _regions_in_headers(self, block: bytes) -> Regions:
         """Read the map of a sparse file in the old format of GNU tar.
 
-        The header has room for four regions. A flag says that a further block follows with 21
+        The header has room for four regions. A flag says that another block follows with 21
         more, which has such a flag itself.
 
         Args:

@@ -68,7 +68,7 @@ def _flip_of(capture: cv2.VideoCapture, read_range: ReadRange) -> int | None:
 
 
 def _movie_track(read_range: ReadRange) -> Track | None:
-    """Return what an MP4 or MOV file says of its first video track, the one that OpenCV reads.
+    """Return what an MP4 or MOV file says about its first video track, the one that OpenCV reads.
 
     It is None for other containers, and for a file without a video track. `read_range` reads bytes
     of the file, from an offset and of a size.
@@ -169,15 +169,15 @@ class VideoFrames:
     def _time_of_frame(self, skipped: int) -> float:
         """Compute the time of the frame that was grabbed last, from the start of the video.
 
-        It is the time in the file, if that is later than the time of the frame before. Otherwise it
-        follows from the frame rate.
+        It is the time in the file, if that is later than the time of the previous frame. Otherwise
+        it follows from the frame rate.
 
         Args:
-            skipped: How many damaged frames there were since the frame before.
+            skipped: How many damaged frames there were since the previous frame.
 
         Returns:
-            The time in seconds, later than `self.time_s`, which is that of the frame before, unless
-            the frame rate is not known.
+            The time in seconds, later than `self.time_s`, which is that of the previous frame,
+            unless the frame rate is not known.
         """
         time_in_file_s = position_s(self.capture)
         step_s = 0.0  # from the frame before to this one, by the frame rate
@@ -194,12 +194,12 @@ class VideoFrames:
 
         `_credible_time_s` is set to the time that is believed of the frame. It may jump back, which
         the times of frames must not do. So after a jump back each frame comes only `CATCH_UP_STEP`
-        of a step after the frame before, while the credible times go on by a whole step. After 8
+        of a step after the previous frame, while the credible times go on by a whole step. After 8
         frames at 1/8 of a step, they have caught up with a jump of 7 steps.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
-            step_s: The time since the frame before, by the frame rate.
+            step_s: The time since the previous frame, by the frame rate.
 
         Returns:
             The time in seconds. It is later than `self.time_s`, which is still the time of the
@@ -218,7 +218,7 @@ class VideoFrames:
 
         Only some of its frames have a stored time. To others FFmpeg gives the time of a frame near
         by, and if that were believed, all frames after it would be late. So by default a frame
-        comes one step after the one before. There are three exceptions:
+        comes one step after the previous one. There are three exceptions:
 
         - The time in the file is at most half a step away from that.
         - It is later, and there is evidence of a gap, see `_is_gap`.

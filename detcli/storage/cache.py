@@ -74,7 +74,7 @@ def is_cached(name: str) -> bool:
 
 
 def can_be_cached(name: str) -> bool:
-    """Tell whether a new entry could be written to the cache, before it is built at great cost.
+    """Return whether a new entry could be written to the cache, before it is built at great cost.
 
     Only permissions are looked at. A disk that is full is noticed when the entry is written.
 

@@ -81,7 +81,7 @@ class BucketMissingError(ObjectMissingError):
 
 
 class ObjectExistsError(ObjectError):
-    """An object that was to be made is there already."""
+    """An object that was to be made already exists."""
 
 
 class ObjectChangedError(ObjectError):

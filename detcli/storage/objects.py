@@ -305,7 +305,7 @@ def _listed(page: Any) -> Listed:  # noqa: ANN401 - of obstore
 def checked(key: str) -> str:
     """Return a key that obstore takes as it is, or raise ObjectKeyError.
 
-    It would drop slashes at the ends, and so take another key than the one that was asked for.
+    It would drop slashes at the ends, and so take a different key from the one that was asked for.
     """
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise ObjectKeyError
@@ -391,7 +391,7 @@ def _retry_config() -> Fields:
 
 
 def _allows_http(scheme: str, settings: Fields) -> bool:
-    """Tell whether a store may be asked without encryption, as one in the local network.
+    """Return whether a store may be asked without encryption, as one in the local network.
 
     Args:
         scheme: The kind of store: "s3", "gs" or "az".
@@ -450,7 +450,7 @@ def _aws_settings() -> Fields:
 
 
 def _has_aws_files() -> bool:
-    """Tell whether the aws command has a file of settings or of credentials for this user."""
+    """Return whether the aws command has a file of settings or of credentials for this user."""
     files = (
         os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
         os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),

@@ -1,6 +1,6 @@
 """The CUDA backend: letterbox, network and selection on one stream.
 
-Images are uploaded as bytes, while the network still runs on the batch before, and only their
+Images are uploaded as bytes, while the network still runs on the previous batch, and only their
 rows come back. The three stages enqueue work and return; the host waits where the rows are read.
 
 One input and one output of the network serve all batches in flight. The stream's order keeps them
@@ -142,7 +142,7 @@ class CudaBackend:
         Args:
             gpu: The GPU, with its kernels loaded.
             network: The network, which runs on the stream of that GPU.
-            contract: What the model says of its input and output.
+            contract: What the model says about its input and output.
             device: The name of the device, such as "cuda:0".
             memory_limit: How many bytes of the GPU's memory the network may take; None for all.
         """

@@ -83,13 +83,13 @@ class Network:
 
         Args:
             session: The session, whose work runs on the stream of the backend's GPU.
-            contract: What the model says of its input and output.
+            contract: What the model says about its input and output.
             device: ONNX Runtime's name of the memory that addresses are in, and the GPU's number.
             uses_graph: Whether runs are captured as CUDA graphs and replayed.
             only_repeated: Whether to do so only after some runs of the same shape in a row.
 
         Raises:
-            ModelError: The output is of another type than float32 or float16.
+            ModelError: The output is neither float32 nor float16.
         """
         (output,) = session.get_outputs()
         if output.type not in ELEMENT_TYPES:
@@ -210,7 +210,7 @@ class Network:
         self._last_shape = shape
 
     def _may_capture(self) -> bool:
-        """Tell whether the next run may capture a CUDA graph: a recording that is replayed.
+        """Return whether the next run may capture a CUDA graph: a recording that is replayed.
 
         With `only_repeated` it may if it follows some runs of the same shape.
         """
@@ -417,7 +417,7 @@ def _should_use_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
 
 
 def _rows_vary(contract: Contract) -> bool:
-    """Tell whether only a run of the network says how many rows its output has."""
+    """Return whether only a run of the network says how many rows its output has."""
     return contract.layout is Layout.ROWS and contract.anchor_count is None
 
 

@@ -474,7 +474,7 @@ class HostSelection:
             shape: The shape of the output: `(B, R, 6)` of rows, or of heads `(B, 4 + C, N)` or
                 `(B, N, 4 + C)`.
             dtype: The type of its numbers.
-            contract: What the model says of its output.
+            contract: What the model says about its output.
             options: Which detections to keep.
         """
         self._gpu = gpu

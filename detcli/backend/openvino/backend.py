@@ -54,7 +54,7 @@ class OpenvinoBackend(HostBackend):
         Args:
             compiled: The compiled network.
             precision: What its layers compute in, such as "f32" or "int8+bf16".
-            contract: What the model says of its input and output.
+            contract: What the model says about its input and output.
             device: The name of the device, such as "openvino:CPU".
         """
         super().__init__(contract)

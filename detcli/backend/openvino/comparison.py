@@ -102,7 +102,7 @@ def _first_head(output: HeadArray, image_count: int, contract: Contract) -> Head
     Args:
         output: The network's output, `(B, 4 + C, N)`, or `(B, N, 4 + C)` if the contract says so.
         image_count: B, the number of images in the batch.
-        contract: What the model says of its output.
+        contract: What the model says about its output.
 
     Returns:
         `(4 + C, N)`: the boxes in the first four rows, then the scores of each class.

@@ -62,7 +62,7 @@ def open_network(
         `precision_of`.
 
     Raises:
-        DeviceError: OpenVINO lacks the device, or computes in another precision than asked for.
+        DeviceError: OpenVINO lacks the device, or computes in a precision other than asked for.
         ModelError: OpenVINO cannot load the network.
     """
     core = open_core(device)

@@ -152,7 +152,7 @@ def identity_of(
             is not known either.
 
     Returns:
-        Values of JSON by name, as a baseline has them.
+        Values of JSON by name, as in a baseline.
     """
     identity: Identity = {
         "processor": machine.processor,

@@ -265,7 +265,7 @@ class TimeLimit:
     def begin_step(self, limit_s: float, error: DetcliError) -> None:
         """Begin a step of the measurement with a time limit.
 
-        The step takes the place of the step before, whose limit no longer counts.
+        The step takes the place of the previous step, whose limit no longer counts.
 
         The thread of the measurement calls this. An interrupt by the user ends that thread only
         here, between two steps.

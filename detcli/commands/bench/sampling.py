@@ -127,7 +127,7 @@ def clock_cost(calls: int) -> float:
 # Warm-up
 
 BLOCK = 5
-"""Runs whose median is compared with that of the block before."""
+"""Runs whose median is compared with that of the previous block."""
 
 STABLE = 0.05
 """Largest relative difference between two blocks that counts as stable."""

@@ -73,8 +73,8 @@ def compare_models(
 ) -> ModelComparison:
     """Run the old and the new model on an image, and judge how much their detections differ.
 
-    The comparison also fails if the new network gives NaN or infinite values, or if its output for
-    an image depends on the other images of the batch.
+    The comparison also fails if the new network outputs NaN or infinite values, or if its output
+    for an image depends on the other images of the batch.
 
     Args:
         old: The model before the conversion.
@@ -224,7 +224,7 @@ def _compare_detections(
 
 
 def _common_max_det(old: ModelFile, new: ModelFile, settings: Settings) -> int:
-    """Return how many detections of an image both models give at most in a comparison.
+    """Return how many detections of an image both models output at most in a comparison.
 
     A new graph that selects detections itself limits their number instead of --max-det. The family
     of the old model may allow fewer.

@@ -49,7 +49,7 @@ SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
-    """Make a graph take batches of another size.
+    """Make a graph take batches of a different size.
 
     Exporters write the batch into the target shapes of Reshape. There it becomes 0, which means
     "as in the input" and so holds for any batch.
@@ -84,7 +84,7 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
 def _require_batch_of_outputs(graph: GraphProto, size: int | None) -> None:
     """Check that all outputs of a graph have the batch that was set at its input.
 
-    They do not if another node than a Reshape fixes the size of the batch.
+    They do not if a node other than a Reshape fixes the size of the batch.
 
     Args:
         graph: The graph, with shapes that were inferred for the new batch.
@@ -198,7 +198,7 @@ def _remove_attribute(node: NodeProto, name: str) -> None:
 def _begins_with_batch(
     index: GraphIndex, tensor: str, target_shape: Sequence[float], batch: int
 ) -> bool:
-    """Tell whether the first axis of a tensor is the batch, before a Reshape and after it.
+    """Return whether the first axis of a tensor is the batch, before a Reshape and after it.
 
     A first axis of unknown size counts as the batch.
 

@@ -97,7 +97,7 @@ class BoxFilter:
         return selected
 
     def _is_selected_class(self, class_name: str, class_id: str) -> bool:
-        """Tell whether boxes of a class count: the user has typed the class, or none at all."""
+        """Return whether boxes of a class count: the user has typed the class, or none at all."""
         if not self._classes:
             return True
         return class_name in self._classes or class_id in self._classes
@@ -127,7 +127,7 @@ def local_time(fields: Fields) -> datetime | None:
             of a stream have, is in UTC. The file may be from anyone, so both may be anything.
 
     Returns:
-        The time as the record has it, not converted to another time zone; None if it has neither
+        The time as in the record, not converted to another time zone; None if it has neither
         field.
 
     Raises:

@@ -213,7 +213,7 @@ def _nvidia_facts(answer: Outcome) -> Nvidia:
     reported, which can be read from files.
 
     Args:
-        answer: The answer of `describe_nvidia`: the fields of `Nvidia`, as JSON has them.
+        answer: The answer of `describe_nvidia`: the fields of `Nvidia`, as in JSON.
     """
     if answer.value is None:
         return Nvidia(driver_version(), driver_cuda=None, runtime_cuda=None)
@@ -383,8 +383,8 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
     """Compare the detections of the test detector with what they should be.
 
     Returns:
-        A problem if the class names are others or in another order than in EXPECTED, or if a score
-        or a corner of a box differs by more than TOLERANCE; otherwise none.
+        A problem if the class names or their order differ from those in EXPECTED, or if a
+        score or a corner of a box differs by more than TOLERANCE; otherwise none.
     """
     import numpy as np
 

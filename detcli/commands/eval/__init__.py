@@ -261,7 +261,7 @@ def _compare_models(
 
 
 def _findings_need_printing(report_format: ReportFormat | None, config: Config) -> bool:
-    """Tell whether what is odd about the data is printed on stderr, as the report is JSON.
+    """Return whether what is odd about the data is printed on stderr, as the report is JSON.
 
     Tables show it themselves, but someone who reads a single figure out of the JSON would miss it.
     """

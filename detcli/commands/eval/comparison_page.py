@@ -220,7 +220,7 @@ def _page_box(
 
     Args:
         outcome: The detection, or the object that was missed.
-        kind: What the page says of it, BOTH_RIGHT and so on.
+        kind: What the page says about it, BOTH_RIGHT and so on.
         names: The name of each category, by its index.
         counterpart: The detection of the second model that is shown together with `outcome`, which
             is a detection of the first one.

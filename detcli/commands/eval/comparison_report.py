@@ -42,7 +42,7 @@ class ComparedSide:
     model: EvalModel  # the model
     mapped_by: MappedBy  # how classes were assigned to categories
     limits: EvalLimits  # the detections that took part
-    metrics: Metrics  # over all of its classes with boxes, as eval says of this model alone
+    metrics: Metrics  # over all of its classes with boxes, as eval says about this model alone
     conf: float  # its confidence with the best F1, above which images are compared
     outcomes: OutcomeCounts  # what became of all boxes above this confidence
     findings: tuple[Finding, ...]  # problems and notes, the most serious first

@@ -17,7 +17,7 @@ class StoredRecord(NamedTuple):
 
     image_id: int
     fields: RecordJson  # its JSON, without boxes
-    image: Fields  # what the page says of its image; empty if that could not be read
+    image: Fields  # what the page says about its image; empty if that could not be read
 
 
 class DeferredPage:

@@ -431,8 +431,8 @@ class Evaluator:
     def _image_batches(self) -> Iterator[list[int]]:
         """Yield the numbers of all images, those for one run of the evaluator at a time.
 
-        What the evaluator says of a match takes ten times the memory of its boxes, so it does not
-        run on all images at once.
+        What the evaluator says about a match takes ten times the memory of its boxes, so it does
+        not run on all images at once.
         """
         for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
             yield self._image_numbers[start : start + IMAGES_AT_ONCE]

@@ -190,7 +190,7 @@ def _whole_class(number: float, text: str) -> int:
 
     Args:
         number: The number that the line begins with.
-        text: The same as the file has it, for the error.
+        text: The same as in the file, for the error.
     """
     if not number.is_integer():
         raise ValueError(f"class {text}")

@@ -41,7 +41,7 @@ class Matching(NamedTuple):
 def read_matching(
     diagnostics: Mapping[str, Any], object_rows: Indices, detection_rows: Indices
 ) -> Matching:
-    """Translate what the evaluator says of its matches to rows of our arrays.
+    """Translate what the evaluator says about its matches to rows of our arrays.
 
     The evaluator numbers the boxes that it got from 1 on: its object 3 is the one in row
     `object_rows[2]`.

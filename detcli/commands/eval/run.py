@@ -243,7 +243,7 @@ class Evaluation(CocoIds):
         """Convert detections to rows of DETECTION, without classes that have no category."""
         rows = np.zeros(len(detections), DETECTION)
         rows["box"] = detections.xyxy
-        rows["box"][:, 2:] -= rows["box"][:, :2]  # from the right bottom corner to width and height
+        rows["box"][:, 2:] -= rows["box"][:, :2]  # from the bottom right corner to width and height
         rows["category"] = self._category_by_class()[detections.class_id]
         rows["score"] = detections.score
         return rows[rows["category"] >= 0]

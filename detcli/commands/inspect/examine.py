@@ -107,9 +107,9 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
 
 
 def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
-    """Collect everything that the report says of a model file.
+    """Collect everything that the report says about a model file.
 
-    The texts in it are still as the file has them: of any length, and bytes where they are not
+    The texts in it are still as in the file: of any length, and bytes where they are not
     valid UTF-8.
 
     Args:
@@ -167,7 +167,7 @@ def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
 
 
 def _contract_with_names(contract: Contract | None, settings: Settings) -> Contract | None:
-    """Put the class names of the option --names into what is known of a detector.
+    """Put the class names of the option --names into what is known about a detector.
 
     Args:
         contract: What detcli has found out about the graph; None if it is not a detector.

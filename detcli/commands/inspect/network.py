@@ -342,7 +342,7 @@ def _quantisation(index: GraphIndex, multiplying_nodes: list[NodeProto]) -> Quan
 
 
 def _dequantised_factors(index: GraphIndex, node: NodeProto) -> list[bool]:
-    """Tell which of the two factors of a node that multiplies are computed by a DequantizeLinear.
+    """Determine which of the two factors of a product are computed by a DequantizeLinear.
 
     That operator turns stored integers into floats.
 

@@ -40,7 +40,7 @@ class OpenedRun:
     added: int = 0  # names that this call added to the manifest
     repeated: int = 0  # names that the inputs repeat; each counts once
     gone: int = 0  # names in the manifest that the inputs no longer have
-    # Hashes of the names whose files have another size or time by now.
+    # Hashes of the names whose files have a different size or time by now.
     changed: frozenset[bytes] = frozenset()
 
 
@@ -127,7 +127,7 @@ def _default_shard_size(name_count: int) -> int:
 
 
 def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
-    """Add the inputs that the manifest lacks to the run, as shards of a further manifest.
+    """Add the inputs that the manifest lacks to the run, as shards of another manifest.
 
     Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
     is its size and time of change, so a file that has changed counts as new.

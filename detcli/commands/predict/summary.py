@@ -124,7 +124,7 @@ class RunSummary:
         self._reading_s = 0.0  # how long it took to read the records of an earlier run
 
     def begin_images(self) -> None:
-        """Note that the outputs are open, so that the time from now on is that of the images."""
+        """Record that the outputs are open, so that the time from now on is that of the images."""
         now_s = time.perf_counter()
         self._reading_s = now_s - self._start_s
         self._start_s = now_s

@@ -120,7 +120,7 @@ class Deck:
         return 1 - self.sureness
 
     def is_above_sampled(self, units_above: int) -> bool:
-        """Tell whether only a part of the units above is looked at.
+        """Return whether only a part of the units above is looked at.
 
         Args:
             units_above: How many there are.
@@ -141,7 +141,7 @@ class Deck:
 
 
 def _is_of_type(value: Any, annotation: Any) -> bool:  # noqa: ANN401 - JSON, and any type
-    """Tell whether a value read from JSON is of a type; a list is, if all of its items are.
+    """Return whether a value read from JSON is of a type; a list is, if all of its items are.
 
     Args:
         value: The value.

@@ -39,11 +39,11 @@ class Row:
         return self.dealt == self.units_below
 
     def bound_keeps(self, loss: float) -> bool:
-        """Tell whether the bound on the lost animals keeps a loss, such as 0.05 of all animals."""
+        """Return whether the bound on the lost animals is within a loss, such as 5% of them."""
         return keeps_loss(self.most_lost, self.animals_seen, loss)
 
     def keeps(self, loss: float) -> bool:
-        """Tell whether both the bound and all that was seen so far keep the loss.
+        """Return whether both the bound and all that was seen so far keep the loss.
 
         A later round may show that a bound was too small. Such a row is not promised any more,
         which makes no promise less certain. Of a later round only lost animals count, as somebody
@@ -55,7 +55,7 @@ class Row:
         return self.bound_keeps(loss) and keeps_loss(self.all_misses, self.animals_seen, loss)
 
     def to_json(self) -> Fields:
-        """Return the row as promise.json has it, under the symbols that docs/promise.md explains.
+        """Return the row as in promise.json, under the symbols that docs/promise.md explains.
 
         `M` counts the units below the threshold, `m` those that were looked at, and `k` those in
         which an animal may be lost. `A_up`, `B` and `L_up` are bounds on the animals below, on the

@@ -58,7 +58,7 @@ def records_of_units(
 
     Args:
         records: The name of the records.
-        unit_by_record: `(N,)`, the number of the unit that each of N records belongs to.
+        unit_by_record: `(N,)`, the index of the unit that each of N records belongs to.
         units: The numbers of the units to read.
         wanted_classes: The classes whose boxes the page shows, except for boxes that are marked as
             repeated.

@@ -47,7 +47,7 @@ class WantedClasses:
         return [name for name in self.names if name not in self.seen]
 
     def has(self, detection: DetectionJson) -> bool:
-        """Tell whether a detection is of a wanted class."""
+        """Return whether a detection is of a wanted class."""
         class_name = detection["class_name"]
         class_id = detection["class_id"]
         is_wanted = self._is_wanted.get((class_name, class_id))
@@ -57,7 +57,7 @@ class WantedClasses:
         return is_wanted
 
     def _note_class(self, class_name: str, class_id: str) -> bool:
-        """Note that the records have a class, and tell whether it is wanted."""
+        """Record that the records have a class, and tell whether it is wanted."""
         self.seen.update((class_name, class_id))
         self.seen_names.add(class_name)
         return not self._names or class_name in self._names or class_id in self._names
@@ -153,7 +153,7 @@ class InputColumns:
         self.scores[input_number] = max(score, self.scores[input_number])
 
     def _note_detections(self, detections: list[DetectionJson]) -> float:
-        """Note the detections of one image, and return the best score of the wanted classes.
+        """Record the detections of one image, and return the best score of the wanted classes.
 
         This updates `lowest_score`, and counts the image in `cut_off_count` if its detections are
         so many that one of a wanted class may have been left out.
@@ -236,7 +236,7 @@ class InputColumns:
         return self._group_by_name[group_name]
 
     def name(self, input_number: int) -> str:
-        """Return the name of an input, as its record has it."""
+        """Return the name of an input, as in its record."""
         start = 0
         if input_number:
             start = self._name_ends[input_number - 1]

@@ -20,18 +20,18 @@ UNDO = "undo"
 
 LABEL_OF_ANIMAL = 1
 LABEL_OF_NOTHING = 0
-"""What a label says of a unit, unless it is null for "unsure"."""
+"""What a label says about a unit, unless it is null for "unsure"."""
 
 DECIDING_PASS = 3
 """From this pass on, an answer decides where those before it differ."""
 
 
 LabelValue = int | None
-"""What a label says of a unit: LABEL_OF_ANIMAL, LABEL_OF_NOTHING, or None for "unsure"."""
+"""What a label says about a unit: LABEL_OF_ANIMAL, LABEL_OF_NOTHING, or None for "unsure"."""
 
 
 class Answer(Enum):
-    """What is known of a unit."""
+    """What is known about a unit."""
 
     ANIMAL = "animal"
     NOTHING = "nothing"

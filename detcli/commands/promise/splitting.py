@@ -78,7 +78,7 @@ def split_files(
     deck = read_deck(review)
     units = read_units_of(deck, records or deck.records, advance)
     answers = read_answers(review)
-    unit_needs_eyes = units.scores >= threshold  # (U,) by the number of the unit
+    unit_needs_eyes = units.scores >= threshold  # (U,) by the index of the unit
     for unit in range(len(units)):
         answer = answers.to_unit(units.name(unit))
         if answer in {Answer.ANIMAL, Answer.DOUBTFUL}:

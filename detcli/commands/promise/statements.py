@@ -201,7 +201,7 @@ class Wording:
         return f"--conf {row.threshold}: {about_loss}, {about_sureness}; {put_aside}"
 
     def _is_certain(self, promise: Promise) -> bool:
-        """Tell whether nothing of a promise is estimated, so that only a reviewer may be wrong."""
+        """Return whether a promise estimates nothing, so that only a reviewer may be wrong."""
         above = promise.result.above
         are_all_looked_at = promise.row.is_exact and above.looked_at == above.units
         # No group of images was too large for the page.

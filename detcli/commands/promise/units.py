@@ -223,7 +223,7 @@ def _hash_of_scores(
         scores: `(U,)`, the score of each unit, in the order of the draw.
         first_inputs: `(U,)`, the number of the first input of each unit, in the same order.
         failed_names: The names of the inputs that failed.
-        unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
+        unit_by_input: `(N,)`, the index of the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
     # `data` gives Python's numbers one by one. That is faster than NumPy's numbers, and takes less
@@ -247,7 +247,7 @@ def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str
 
     Args:
         inputs: Has the names of N images and videos.
-        unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
+        unit_by_input: `(N,)`, the index of the unit of each input, or `NO_UNIT`.
     """
     # A unit has the name of its first input, or of the group that this input is in.
     first_input_of_unit: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Recomputes a promise from the records and from what promise.json says of the answers."""
+"""Recomputes a promise from the records and from what promise.json says about the answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ def _require_possible(fields: Fields, path: Path) -> None:
     """Refuse a promise whose numbers contradict each other, whatever the records are.
 
     Args:
-        fields: The promise, as promise.json has it. A value of a wrong type may raise other errors,
+        fields: The promise, as in promise.json. A value of a wrong type may raise other errors,
             which `verify_promise` reports as damage.
         path: The file, for messages.
 
@@ -98,7 +98,7 @@ def _require_same_records(fields: Fields, units: Units, records: str, path: Path
     """Refuse a promise that counts other images in the records than there are.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as in promise.json.
         units: The images, or groups of images, of the records.
         records: The name of the records.
         path: The file of the promise, for messages.
@@ -141,7 +141,7 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
     Otherwise somebody may have chosen them afterwards, so that the promise looks better.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as in promise.json.
         units: The images, or groups of images, of the records, with their scores.
         path: The file, for messages.
 
@@ -201,7 +201,7 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     """Compute anew, for each threshold of a promise, how many animals may be lost below it.
 
     Args:
-        fields: The promise, as promise.json has it. It names the units below the highest threshold
+        fields: The promise, as in promise.json. It names the units below the highest threshold
             in which reviewers saw an animal, or were in doubt.
         units: The units of the records, images or groups of images, with their scores.
     """
@@ -244,7 +244,7 @@ def _recompute_row(
     reviewers saw in later rounds is counted as well, but does not change the bound.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as in promise.json.
         threshold: The threshold.
         units: The units of the records, images or groups of images, with their scores.
         looked_at_scores: The scores of the units that were looked at up to the round of the
@@ -283,7 +283,7 @@ def _require_same_rows(fields: Fields, rows: Sequence[Row], path: Path) -> None:
     """Refuse a promise whose rows differ from the recomputed ones.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as in promise.json.
         rows: The recomputed rows: for each threshold, how many animals may be lost below it.
         path: The file, for messages.
 
@@ -301,7 +301,7 @@ def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Ro
     """Check that the promised threshold follows from the rows, and return the row of it.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as in promise.json.
         rows: The recomputed rows: for each threshold, how many animals may be lost below it.
         path: The file, for messages.
 

@@ -27,7 +27,7 @@ class Assignment:
         self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
-        """Note the rank of a record for its image, and for the burst that the image is in.
+        """Record the rank of a record for its image, and for the burst that the image is in.
 
         The rank of a record is the index of the first rule that it meets: 0 is the best. A record
         with an error ranks after all rules, and one that meets no rule after that. An image has the

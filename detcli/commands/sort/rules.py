@@ -34,7 +34,7 @@ class SortRule:
     folder: str  # of the images that meet it
 
     def is_met_by(self, detection: DetectionJson) -> bool:
-        """Tell whether a detection is of the class and has such a score."""
+        """Return whether a detection is of the class and has such a score."""
         names = {ANY, detection["class_name"], str(detection["class_id"])}
         if self.class_name not in names:
             return False

@@ -173,7 +173,7 @@ class Configuration:
 
 @dataclass(slots=True)
 class TuneRow:
-    """What is known of a configuration, filled in as it is tried.
+    """What is known about a configuration, filled in as it is tried.
 
     Attributes:
         name: What people call the configuration.
@@ -433,7 +433,7 @@ def _table_of_choices(header: str, report: TuneReport) -> str:
 
 
 def _has_only_added_choices(text: str, new_text: str, report: TuneReport) -> bool:
-    """Tell whether a new text of the user's file only adds the choices of a report to the old one.
+    """Return whether a new text of the user's file only adds a report's choices to the old one.
 
     The text was edited without being parsed, so the contents of both are compared.
 
@@ -477,5 +477,5 @@ def _with_table(text: str, header: str, table_text: str) -> str:
 
 
 def _toml_value(value: str | float) -> str:
-    """Write a value for TOML, which has texts, numbers, true and false as JSON has them."""
+    """Write a value for TOML, which has texts, numbers, true and false as in JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -116,7 +116,7 @@ class _Search:
         """List the tensors that nodes of both graphs compute, in the order of the left graph.
 
         Constants are left out. The output at which the search starts is always one of them, though
-        it may have another name in the right graph.
+        it may have a different name in the right graph.
         """
         right_names = {*self._right.index.producers, self._left_output}
         names: list[str] = []
@@ -389,7 +389,7 @@ class _Search:
 
 
 def _vouches_for_inputs(report: TensorReport) -> bool:
-    """Tell whether a tensor agrees, and makes it unlikely that the tensors before it differ.
+    """Return whether a tensor agrees, and makes it unlikely that the tensors before it differ.
 
     A tensor of integers, such as a shape, or without finite values says little of the tensors that
     it is computed from: other values of these lead to the same result.

@@ -73,7 +73,7 @@ class Graphs(NamedTuple):
         """Yield the differences between two nodes that compute the same tensor in two graphs.
 
         Of nodes that pass their input through (casts, identities, quantisation, dequantisation),
-        only the inputs are compared, since a graph of another precision has others.
+        only the inputs are compared, since a graph of a different precision has others.
         """
         if left.op_type == right.op_type:
             yield from self._input_differences(left, right)
@@ -94,7 +94,7 @@ class Graphs(NamedTuple):
 
         These are a different order, other tensors or constants, and a different number of inputs.
         Casts, identities and (de)quantisations just before an input are passed over, since a graph
-        of another precision has them in other places: the tensors before them are compared.
+        of a different precision has them in other places: the tensors before them are compared.
         """
         left_inputs = [self.left.before(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.before(name, PASSED_THROUGH) for name in right.input]
@@ -195,7 +195,7 @@ def _attributes(node: NodeProto) -> set[tuple[str, bytes]]:
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:
-    """Tell whether two constants are the same up to the rounding of their number types.
+    """Return whether two constants are the same up to the rounding of their number types.
 
     Each value is compared relative to itself, and not to the largest value of the constant, since
     a small weight may have a large effect.

@@ -74,7 +74,7 @@ def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
     for second_id, name in enumerate(second):
         if second_id in first_id_by_second_id:
             continue
-        if second_id in unpaired_first_ids:  # the first model has another name for this id
+        if second_id in unpaired_first_ids:  # the first model has a different name for this id
             first_id_by_second_id[second_id] = second_id
             renamed.append(second_id)
         else:
@@ -157,7 +157,7 @@ def _describe_moved(pairs: ClassPairs, second: Sequence[str]) -> str:
 
 
 def _describe_renamed(pairs: ClassPairs, first: Sequence[str], second: Sequence[str]) -> str:
-    """Say how many classes have another name in the second model, with the first as an example."""
+    """Say how many classes have a different name in the second model, with one as an example."""
     class_id = pairs.renamed[0]
     first_name = escape_unprintable(first[class_id])
     second_name = escape_unprintable(second[class_id])

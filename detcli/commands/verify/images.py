@@ -90,7 +90,7 @@ class Results:
         certifies: Whether the certificate lists the hashes of all images.
         failed_on_one_side: The inputs for which one saved run has an error, and the other one
             detections.
-        conclusion: What the page says of the whole comparison; empty before `finish`.
+        conclusion: What the page says about the whole comparison; empty before `finish`.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ def open_results(
         request: What the user asked for.
         inputs: The files that the page must not overwrite.
         rules: What is compared, and how strictly.
-        sides: What the report says of the first side and of the second.
+        sides: What the report says about the first side and the second.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -342,7 +342,7 @@ def _open_page(
         request: What the user asked for.
         inputs: The files that the page must not overwrite.
         rules: What is compared, and how strictly.
-        sides: What the report says of the first side and of the second.
+        sides: What the report says about the first side and the second.
     """
     left, right = sides
     left_name, right_name = side_names(left, right)

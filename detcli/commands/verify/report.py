@@ -226,7 +226,7 @@ def _count_boxes(detections: DetectionsReport) -> int:
 
 @frozen
 class CertifiedSide:
-    """What a certificate says of one side, besides the report."""
+    """What a certificate says about one side, besides the report."""
 
     records_sha256: str | None = None  # of the file of saved records
     settings: dict[str, Any] | None = None  # what the detections depend on

@@ -199,7 +199,7 @@ class VerifyRequest:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Make a request from the values of options by name, as a certificate has them.
+        """Make a request from the values of options by name, as in a certificate.
 
         Args:
             values: The values as in JSON, such as `{"model": "a.onnx", "iou": 0.5}`; those that are
@@ -253,7 +253,7 @@ class VerifyRequest:
         return self.tensors or self.bisect
 
     def to_json(self) -> dict[str, Any]:
-        """The request as a certificate has it: the value of each option that it holds, by name."""
+        """The request as in a certificate: the value of each option that it holds, by name."""
         config_options = options_of(Config)
         config_values = values_of(self.config)
         request = {}
@@ -347,7 +347,7 @@ def about_running(option: str) -> UsageError:
 
 
 def holds_saved_records(name: str) -> bool:
-    """Tell whether a file or folder has saved records or COCO results, and is no model.
+    """Return whether a file or folder has saved records or COCO results, and is no model.
 
     Records are files of JSON or CSV, which may be gzipped, and of Parquet; and folders of runs in
     shards. A pipe counts as records, as a model cannot be read from one.
@@ -370,7 +370,7 @@ def holds_saved_records(name: str) -> bool:
 
 
 def _begins_as_json(beginning: bytes) -> bool:
-    """Tell whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
+    """Return whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
     mark = mark_of(beginning)  # the byte order mark with which some editors begin a file
     if mark:
         # In UTF-16 every second byte of a brace or bracket and its neighbours is 0.
@@ -466,7 +466,7 @@ def _require_version(path: Path, certificate: dict[str, Any]) -> None:
         certificate: What is in it.
 
     Raises:
-        UsageError: It has another version, or none.
+        UsageError: It has a different version, or none.
     """
     from detcli.commands.verify.report import Certificate, shortened  # which load NumPy
 

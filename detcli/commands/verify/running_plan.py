@@ -178,7 +178,7 @@ class RunningPlan:
         Some are what the user set, or what the model recommends if the user set nothing.
 
         Args:
-            contract: What is known of the side's detector. Without one, the model is not a
+            contract: What is known about the side's detector. Without one, the model is not a
                 detector: then there are only the user's settings.
         """
         settings = self.settings

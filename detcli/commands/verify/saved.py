@@ -188,7 +188,7 @@ def _rereadable(name: str) -> Iterator[str]:
 
 
 def _is_fifo(name: str) -> bool:
-    """Tell whether a file is a FIFO; False for a file that cannot be looked at.
+    """Return whether a file is a FIFO; False for a file that cannot be looked at.
 
     Reading such a file reports the error later.
     """
@@ -358,7 +358,7 @@ def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> 
 
 
 def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
-    """Tell whether two records are of different files, by their hashes or the sizes of the images.
+    """Return whether two records are of different files, by their hashes or their image sizes.
 
     If only one record has a hash, only the sizes are compared.
     """

@@ -1,4 +1,4 @@
-"""A saved run: what its records say of how it was made, and in what two runs differ."""
+"""A saved run: what its records say about how it was made, and in what two runs differ."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SETTINGS_NOT_COMPARED = frozenset(
 """Settings that boxes do not depend on, or that are compared apart."""
 
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
-"""What records say of the number type that the device chose."""
+"""What records say about the number type that the device chose."""
 
 RecordPair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
@@ -56,7 +56,7 @@ class _WaitingRecords:
 
 
 class SavedRun:
-    """A saved run, and what its records say of how it was made."""
+    """A saved run, and what its records say about how it was made."""
 
     def __init__(self, name: str, path: str, finder: Finder) -> None:
         """Begin without records; `add` then notes what each of them says.
@@ -93,7 +93,7 @@ class SavedRun:
 
     @classmethod
     def read(cls, name: str, path: str, finder: Finder) -> Self:
-        """Read all records of a run once, and return what they say of the run.
+        """Read all records of a run once, and return what they say about the run.
 
         If the records are those of a run in shards, its manifest says the settings as well.
 
@@ -120,7 +120,7 @@ class SavedRun:
         return read_records(self.path, self.finder)
 
     def add(self, record: dict[str, Any]) -> None:
-        """Note what a record says of the run: its settings, model, device and classes.
+        """Record what a record says about the run: its settings, model, device and classes.
 
         A class with several names is noted in `ambiguous_class_id`; only its first name counts.
 
@@ -145,7 +145,7 @@ class SavedRun:
                 self.ambiguous_class_id = class_id
 
     def _add_settings(self, recorded_settings: dict[str, Any]) -> None:
-        """Note the settings in a record, unless another record has the same."""
+        """Record the settings in a record, unless another record has the same."""
         settings = {name: value for name, value in recorded_settings.items() if _is_flat(value)}
         if settings not in self.settings:
             self.settings.append(settings)
@@ -279,7 +279,7 @@ class SavedRun:
 
 
 def _is_flat(value: object) -> bool:
-    """Tell whether a setting is a value, or a list or mapping of values, as detcli's settings are.
+    """Return whether a setting is a value, or a list or mapping of values, like detcli's own.
 
     Records may come from strangers: what is nested deeper is not compared.
     """
@@ -377,7 +377,7 @@ def _setting_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
 
 
 def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say how many classes have another name in the other run, and name the first."""
+    """Say how many classes have a different name in the other run, and name the first."""
     renamed = []
     for class_id in sorted(left.class_names.keys() & right.class_names.keys()):
         if left.class_names[class_id] != right.class_names[class_id]:

@@ -128,7 +128,7 @@ def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
 
 
 def side_text(side: SideReport) -> str:
-    """Describe a side of the comparison in one line, with all that is known of it.
+    """Describe a side of the comparison in one line, with all that is known about it.
 
     For example "yolo.onnx on cpu, float32, selection by detcli (0123456789ab)", with the first
     digits of the hash of the model's file in brackets.

@@ -291,7 +291,7 @@ def difference_rank(report: TensorReport) -> tuple[bool, float]:
 
 
 def _summarize_tensor(tensor: Tensor) -> TensorSide:
-    """Return what a report says of one tensor, such as its shape and the range of its values."""
+    """Return what a report says about one tensor, such as its shape and the range of its values."""
     values = tensor.astype(np.float64)
     finite_values = values[np.isfinite(values)]
     least: float | None = None

@@ -97,7 +97,7 @@ SCORES = (HeadPart.CLASSES, HeadPart.OBJECTNESS, HeadPart.PAIR)
 
 
 class Offset(StrEnum):
-    """How a family's layers give the position and size of a box relative to its anchor."""
+    """How a family's layers output the position and size of a box relative to its anchor."""
 
     DISTANCES = "distances"  # to four edges, in strides; distributed, if there are more than four
     EXPONENTIAL = "exponential"  # in sizes of the anchor, of which width and height have logarithms
@@ -124,7 +124,7 @@ PartWidths = tuple[tuple[HeadPart, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridSpec:
-    """What a family's layers give for each cell of a grid, and how boxes are decoded from it."""
+    """What a family's layers output for each cell of a grid, and how boxes are decoded from it."""
 
     # in the order in which one tensor holds them
     parts: PartWidths
@@ -144,11 +144,11 @@ class GridSpec:
     variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
     powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
     softmax: bool = False  # classes exclude each other
-    # objectness is the IoU that is expected of a box, as a layer gives it, cut off at 0 and 1
+    # objectness is the IoU that is expected of a box, as a layer outputs it, cut off at 0 and 1
     objectness_is_iou: bool = False
     classes_shared_by_anchors: bool = False  # all anchors of a cell have the same classes
-    landmarks_optional: bool = False  # some of its models give no landmarks
-    # one layer gives all parts of an anchor; there is one class, which training left as likely as
+    landmarks_optional: bool = False  # some of its models output no landmarks
+    # one layer outputs all parts of an anchor; there is one class, which training left as likely as
     # it was at first
     is_of_one_layer: bool = False
     tensors: TensorsPerScale = TensorsPerScale.ANY
@@ -156,7 +156,7 @@ class GridSpec:
     input_sizes: tuple[Size, ...] = ()  # those that its anchors are for; any, if there are none
     takes_any_size: bool = False  # files fix the size that they were traced with, and take any
     rows_first: bool = False  # y comes before x
-    # a further output has the height and width of its feature maps, in cells
+    # another output has the height and width of its feature maps, in cells
     gives_map_sizes: bool = False
 
     def cell_count(self, length: int, stride: int) -> int:

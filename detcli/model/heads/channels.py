@@ -309,7 +309,7 @@ def _summand_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
 
     Returns:
         The name of the tensor; empty if the node is not an Add of zeros, or if the two may differ
-        in shape, so that the output may have another shape than the tensor.
+        in shape, so that the output may have a different shape from the tensor.
     """
     if node.op_type != "Add":
         return ""
@@ -391,7 +391,7 @@ def _groups_of_channels(tensor_of_channel: list[str]) -> ChannelGroups:
 
 
 def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> range | None:
-    """Tell which channels of a tensor a ScatterND overwrites, if it replaces all their elements.
+    """Determine which channels of a tensor a ScatterND overwrites, if it replaces them whole.
 
     For example, new centres [1, 8400, 2] can overwrite channels 0 and 1 of a head [1, 8400, 85].
     The ScatterND then reads positions [1, 8400, 2, 3]: for each new element, an index on each of

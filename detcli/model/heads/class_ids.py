@@ -32,7 +32,7 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
 
 
 def suppression_column(index: GraphIndex, tensor: str) -> int | None:
-    """Tell which column of the result of NonMaxSuppression a tensor holds.
+    """Determine which column of the result of NonMaxSuppression a tensor holds.
 
     That result has a row for each selected box: the image's position in the batch (column 0), the
     class id (1) and the index of the box (2). None for a tensor that holds none of these.

@@ -77,7 +77,7 @@ def measures_from_cell_corners(index: GraphIndex, tensor: str) -> bool:
 
 
 def box_decoding(index: GraphIndex, tensor: str) -> Decoded | None:
-    """Tell how a tensor of boxes was decoded: by which method, in which format and unit.
+    """Determine how a tensor of boxes was decoded: by which method, in which format and unit.
 
     Returns:
         None if the nodes that compute it are not those of a known method.
@@ -128,7 +128,7 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
 
     Returns:
         The last step of the search if the node decodes the boxes, or joins decoded boxes.
-        Otherwise a step with the inputs that hold the same boxes in another unit or order, or
+        Otherwise a step with the inputs that hold the same boxes in a different unit or order, or
         without any if the node computes them in an unknown way.
     """
     # If the boxes are cut out of what a Concat joins, only the inputs that the cut takes matter.
@@ -185,7 +185,7 @@ def _last_decoding_step(
 def _decoding_before_corners(
     index: GraphIndex, conversion: NodeProto, max_concats: int
 ) -> Decoded | None:
-    """Tell how boxes were decoded before a node converts them from centre and size to corners."""
+    """Determine how boxes were decoded before a node converts centre and size to corners."""
     decoded = _method_and_format(index, conversion.input[0], max_concats)
     if decoded is None:
         return None
@@ -195,7 +195,7 @@ def _decoding_before_corners(
 def _decoding_shared_by_inputs(
     index: GraphIndex, concat: NodeProto, max_concats: int
 ) -> Decoded | None:
-    """Tell how the inputs of a Concat were decoded, if each holds boxes, such as those of a scale.
+    """Determine how the inputs of a Concat were decoded, if each holds the boxes of a scale.
 
     Args:
         index: The graph.
@@ -220,7 +220,7 @@ def _decoding_shared_by_inputs(
 
 
 def _tell_if_scaled_to_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
-    """Tell whether a Mul or Div by a constant gives coordinates as fractions or in pixels.
+    """Return whether a Mul or Div by a constant gives coordinates as fractions or in pixels.
 
     Returns:
         True for fractions of the input's size, False for pixels, None if neither is clear.
@@ -233,7 +233,7 @@ def _tell_if_scaled_to_fractions(index: GraphIndex, scaling: NodeProto) -> bool 
 
 
 def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
-    """Tell whether a constant factor or divisor gives coordinates as fractions or in pixels.
+    """Return whether a constant factor or divisor gives coordinates as fractions or in pixels.
 
     Pixels become fractions if they are divided by the height and width of the input, or multiplied
     by the inverse, such as 1/640. Fractions become pixels if they are multiplied by height and
@@ -266,7 +266,7 @@ def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) 
 
 
 def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
-    """Tell how boxes were decoded, if a node is the last step of their decoding.
+    """Determine how boxes were decoded, if a node is the last step of their decoding.
 
     That is a Sigmoid, a Concat of coordinates, or a layer, whose output is not decoded at all.
 
@@ -287,7 +287,7 @@ def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 
 def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """Tell how boxes were decoded, from the tensors that a head joins to get their four channels.
+    """Determine how boxes were decoded from the tensors that a head joins into four channels.
 
     Args:
         index: The graph.
@@ -309,12 +309,12 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
 
 
 def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
-    """Tell whether boxes that a Sigmoid gives are refined from an earlier estimate of them.
+    """Return whether boxes that a Sigmoid gives are refined from an earlier estimate of them.
 
     Returns:
         SIGMOID if it is applied to the output of a layer alone, as in DETR; REFINED if the output
-        is added to an earlier estimate, as in Deformable DETR. REFINED also if another node than a
-        layer, or none, computes what it is applied to.
+        is added to an earlier estimate, as in Deformable DETR. REFINED also if a node other
+        than a layer, or none, computes what it is applied to.
     """
     nodes = source_nodes(index, sigmoid.input[0])
     if not nodes or not all(is_linear(index, node) for node in nodes):
@@ -341,7 +341,7 @@ def _is_earlier_estimate(index: GraphIndex, term: str) -> bool:
 
 
 def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """Tell how boxes were decoded, if their coordinates are computed apart and then joined.
+    """Determine how boxes were decoded, if their coordinates are computed apart and then joined.
 
     The operators that compute the coordinates show it. For example, if a Sub computes x1 and y1 and
     an Add x2 and y2, a distance was subtracted from and another one added to an anchor point.
@@ -401,13 +401,13 @@ def _common_operator(nodes: list[NodeProto]) -> str:
 
 
 def _decoding_of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
-    """Tell how boxes were decoded from tensors of their centres and sizes; None if unknown."""
+    """Determine how boxes were decoded from tensors of their centres and sizes; None if unknown."""
     method = method_of_centre_and_size(index, centre, size)
     return None if method is None else Decoded(method, BoxFormat.CXCYWH)
 
 
 def _tell_if_fractions(index: GraphIndex, boxes: str) -> bool | None:
-    """Tell whether the coordinates of boxes are fractions of the input's size or pixels.
+    """Return whether the coordinates of boxes are fractions of the input's size or pixels.
 
     The search goes back through the nodes that scale, move or convert the boxes, to the nearest Mul
     or Div that shows the unit.
@@ -432,7 +432,7 @@ def _tell_if_fractions(index: GraphIndex, boxes: str) -> bool | None:
 
 
 def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> str | None:
-    """Find the input of a node that holds the same boxes as its output, perhaps in another unit.
+    """Find the input of a node that holds the same boxes as its output, perhaps in other units.
 
     Args:
         index: The graph.
@@ -457,7 +457,7 @@ def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> s
 def _method_before_corners(
     index: GraphIndex, *, subtraction: NodeProto, addition: NodeProto
 ) -> BoxDecode | None:
-    """Tell how centre and size of boxes were decoded, if the corners are computed from these.
+    """Determine how centre and size of boxes were decoded, if the corners are computed from these.
 
     The corners are then centre - size / 2 and centre + size / 2: both nodes read the same two
     tensors. Otherwise the corners are an anchor point - one distance and the point + another one.
@@ -553,7 +553,7 @@ def _have_same_operation(node: NodeProto, other: NodeProto) -> bool:
 
 
 def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
-    """Tell how boxes were decoded from two tensors that may be their centres and sizes.
+    """Determine how boxes were decoded from two tensors that may be their centres and sizes.
 
     The operators between these and the layers show it: an exponential gives the size in
     EXPONENTIAL, as in SSD or YOLOX, and sigmoids give the centre in GRID, as in YOLOv5.

@@ -31,7 +31,7 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         None if the graph does not select in this way.
 
     Raises:
-        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
+        Unrecognised: The graph outputs masks or keypoints too, and `boxes_only` is not set.
     """
     for top_k in index.nodes("TopK"):
         maximum = index.producer(top_k.input[0], "ReduceMax")
@@ -67,7 +67,7 @@ def _head_before_split(
         None if the graph has more outputs than the detections, but no masks or keypoints.
 
     Raises:
-        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
+        Unrecognised: The graph outputs masks or keypoints too, and `boxes_only` is not set.
     """
     head_tensor = split.input[0]
     transpose = index.producer(head_tensor)

@@ -74,7 +74,7 @@ def _activation_with_added_nodes(
     """Return what the scores of a grid head are once detcli's nodes have been added.
 
     The nodes bring them to 0 to 1, which SIGMOID stands for, if the family has a softmax or
-    multiplies by an objectness. Otherwise the scores stay as the graph gives them.
+    multiplies by an objectness. Otherwise the scores stay as the graph outputs them.
     """
     if HeadPart.OBJECTNESS in grid_head.parts or grid_head.spec.softmax:
         return Activation.SIGMOID
@@ -100,8 +100,8 @@ def _head_with_decoded_boxes(
             place of the one with added nodes.
 
     Returns:
-        None if the boxes are several tensors, or are decoded in another way than by exponentials or
-        as distances to their edges.
+        None if the boxes are several tensors, or are decoded in a way other than by
+        exponentials or as distances to their edges.
     """
     if len(boxes) != 1:
         return None

@@ -498,8 +498,9 @@ def _concat_of_boxes_and_scores(
     """Find the Concat that joins boxes and scores in a head, and tell if a Transpose follows it.
 
     Returns:
-        The Concat, or None if the head is no Concat of two tensors; and whether a Transpose of the
-        last two axes comes between the Concat and the head. Without a Concat, that means nothing.
+        The Concat, or None if the head is not a Concat of two tensors; and whether a Transpose of
+        the last two axes comes between the Concat and the head. Without a Concat, that means
+        nothing.
     """
     last_node = index.producer(head_tensor)
     if last_node is None:

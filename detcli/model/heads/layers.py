@@ -113,7 +113,7 @@ def _activation_of_node(index: GraphIndex, node: NodeProto) -> Activation | None
     A product of sigmoids, such as objectness times class score, counts as a sigmoid.
 
     Returns:
-        LINEAR if the output is a linear function of what layers give, so that there is no
+        LINEAR if the output is a linear function of what layers output, so that there is no
         activation function; None if the function is unknown.
     """
     match node.op_type:
@@ -180,7 +180,7 @@ def _linear_inputs(index: GraphIndex, node: NodeProto) -> list[str]:
 
 
 def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
-    """Find the layer, a convolution or matrix product, whose output a node gives.
+    """Find the layer, a convolution or matrix product, whose output a node outputs.
 
     A plain layer is the node itself. A quantised layer computes in integers: a Mul with its scale,
     which depends on the image, and perhaps an Add of its bias follow it, and give its output.

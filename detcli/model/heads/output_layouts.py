@@ -56,7 +56,7 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
     fixed_model.CopyFrom(model)
     graph = fixed_model.graph
     ranks = {output.name: len(shape(output)) for output in graph.output}
-    # All shapes that the file declares are dropped, since they may be those of another size.
+    # All shapes that the file declares are dropped, since they may be those of a different size.
     del graph.value_info[:], graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
     _set_image_size(graph, image, size)

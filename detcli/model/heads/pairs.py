@@ -94,7 +94,7 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     """Find an output that holds landmarks, which were taken for scores because of their shape.
 
     A graph with outputs boxes, scores and landmarks seems to have two heads: boxes with scores, and
-    boxes with landmarks. Landmarks are the x and y of points, as a layer gives them, while scores
+    boxes with landmarks. Landmarks are the x and y of points, as a layer outputs them, while scores
     come from a softmax or sigmoid.
 
     Args:
@@ -130,8 +130,8 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
 def _has_unselected_boxes(index: GraphIndex, head: Head) -> bool:
     """True if the boxes of a head are not selected, but another output has boxes that are.
 
-    What a graph selects is what its authors use. Its raw boxes may be in another unit or order, and
-    have a class for the background.
+    What a graph selects is what its authors use. Its raw boxes may be in a different unit or order,
+    and have a class for the background.
     """
     computed_from_selection = tensors_after_selection(index)
     if head.boxes[0].tensor in computed_from_selection:

@@ -68,7 +68,7 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
 
 def _are_shapes_of_keypoints(extra_shapes: list[Dims]) -> bool:
-    """True if a graph gives keypoints with its detections, and not masks.
+    """True if a graph outputs keypoints with its detections, and not masks.
 
     Args:
         extra_shapes: The shapes of all outputs with more axes than the boxes. If there are none,
@@ -264,7 +264,7 @@ def _as_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> Ou
 
     Returns:
         The output. If it is [K, 1], its only column is named, so that it is read as a column and
-        not as [B, K]. None if the output has another shape.
+        not as [B, K]. None if the output has a different shape.
     """
     dims = index.shapes[part.tensor]
     is_without_columns = len(dims) == box_rank - 1  # [B, K] or [K]

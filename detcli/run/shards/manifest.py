@@ -399,7 +399,7 @@ class _ShardIndex(NamedTuple):
 
 
 def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
-    """Note where the line of each shard begins in a file of a manifest.
+    """Record where the line of each shard begins in a file of a manifest.
 
     After the header, the file has lines such as
 
@@ -455,7 +455,7 @@ def _numbered_files(store: Store) -> list[_NumberedFile]:
 
 
 def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Tell whether these are a header's fields, as far as they are used without comparing them."""
+    """Return whether these are a header's fields, as far as they are used without a comparison."""
     return (
         HeaderJson.__required_keys__ <= set(fields)
         and type(fields["shard_size"]) is int

@@ -153,12 +153,12 @@ def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
 
 
 class _PartReading:
-    """Parses the lines of a part, and compares them with what its last line says of them."""
+    """Parses the lines of a part, and compares them with what its last line says about them."""
 
     def __init__(self) -> None:
         self.count = 0  # of records
         self._digest = hashlib.sha256()
-        self._end: PartJson | None = None  # what the last line says of the part
+        self._end: PartJson | None = None  # what the last line says about the part
 
     def parse(self, line: bytes) -> RecordJson | None:
         """Parse the next line of the file, and count its record.
@@ -519,12 +519,13 @@ class _InputsInOrder:
 
 
 def _is_record_of(name: Name, record: RecordJson) -> bool:
-    """Tell whether a record was made of an input, by the names of both.
+    """Return whether a record was made of an input, by the names of both.
 
     The records of an archive have the names of its members, such as "images.zip/a.jpg".
 
     Args:
-        name: The name of the input in the manifest, perhaps with what a list says of it (`meta`).
+        name: The name of the input in the manifest, perhaps with what a list says about it
+            (`meta`).
         record: The record.
     """
     if _meta_in(record) != meta_of(name):
@@ -550,7 +551,7 @@ def _meta_in(record: RecordJson) -> str | None:
 
 
 def _has_one_record(name: Name) -> bool:
-    """Tell whether an input has exactly one record, as an image has.
+    """Return whether an input has exactly one record, as an image has.
 
     A video or an archive may have several, or none.
     """

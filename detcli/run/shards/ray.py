@@ -462,7 +462,7 @@ def work_here(
 def _unpacked(files: dict[str, bytes]) -> Path:
     """Write a model's files, contents by name, to the cache of this node.
 
-    Files that are there already are kept if they are intact.
+    Files that already exist are kept if they are intact.
 
     Returns:
         The folder of the files, which is named by a hash of their names and contents.

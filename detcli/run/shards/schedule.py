@@ -106,7 +106,7 @@ class Schedule:
         said so, is dropped.
 
         Args:
-            worker: The worker. It may still hold the task before, as it asks for the next one
+            worker: The worker. It may still hold the previous task, as it asks for the next one
                 when all images of that are read.
 
         Returns:
@@ -138,7 +138,7 @@ class Schedule:
         return None
 
     def _may_get_task(self, worker: WorkerId) -> bool:
-        """Tell whether a worker may get a task now.
+        """Return whether a worker may get a task now.
 
         One that holds nothing may get any. One that holds a task may get a second, but not if
         either is a suspect: a suspect is processed alone, so that it is known which task killed the
@@ -152,7 +152,7 @@ class Schedule:
         return not holds_suspect and not next_is_suspect
 
     def _is_published(self, task: Task) -> bool:
-        """Ask the store whether the part of a task, the file of its records, is there already."""
+        """Ask the store whether the part of a task, the file of its records, already exists."""
         return task.part is not None and self._store.exists(task.part)
 
     def _whole(self, number: int) -> Task:
@@ -243,7 +243,7 @@ class Schedule:
         return self._add_done_input(Done(task, counts, line))
 
     def _is_suspect(self, task: Task) -> bool:
-        """Tell whether a worker has died over a task.
+        """Return whether a worker has died over a task.
 
         A task without a part is a single name of a shard over which workers have died.
         """

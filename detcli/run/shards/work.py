@@ -1,7 +1,7 @@
 """Processes shards: their names go through the pipeline, and their records become parts.
 
 A worker is whatever runs `work`: a process of this machine, or of another one. Shards follow each
-other without a pause: while the last images of one are detected on, those of the next are read.
+other without a pause: while the last images of one are processed, those of the next are read.
 """
 
 import platform

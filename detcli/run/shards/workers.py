@@ -193,7 +193,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """
         match event:
             case Ready():
-                # Its machine may have another version of detcli, or other defaults of settings.
+                # Its machine may have a different version of detcli, or other defaults of settings.
                 schedule.manifest.require_same(
                     event.implied, settings=event.settings, detcli=event.detcli
                 )
@@ -311,7 +311,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         log.warning("%s; trying again", error)
 
     def _next_message(self, timeout_s: float | None = None) -> _Message | None:
-        """Wait for the next event of any worker, and update what is known of that worker.
+        """Wait for the next event of any worker, and update what is known about that worker.
 
         Args:
             timeout_s: How long to wait; None to wait without end.
@@ -333,7 +333,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return message
 
     def _update_worker(self, index: int, event: WorkerEvent) -> None:
-        """Note where a worker runs and whether it waits for a task, as far as its event says it.
+        """Record where a worker runs and whether it waits for a task, as far as its event says it.
 
         A warning is shown, unless one with the same text was. Other events, such as progress and
         the end of a task, are left to the caller.
