@@ -1,4 +1,4 @@
-"""Which images have records, and the stamps of their files, in about 42 bytes for each record."""
+"""Which images have records, and the stamps of their files, in about 34 bytes for each image."""
 
 import hashlib
 import re
@@ -6,51 +6,42 @@ import struct
 from array import array
 
 import numpy as np
+from numpy.typing import NDArray
 
 HASH_BYTES = 12
 """The length of the hash of a name: among a million names, two are alike once in 10**17 runs."""
 
 HASH_FORMAT = struct.Struct("<QI")
-"""A hash as two numbers: the first 64 bits, which are sorted and searched, and the last 32."""
+"""A hash as two numbers: the first 64 bits, which choose a bucket, and the last 32."""
 
 FILE_STAMP = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
-"""The stamp of a file: its size in bytes, and its time in us."""
+"""The usual stamp of a file: its size in bytes, and its time in us."""
 
 NO_STAMP = 2**64 - 1
-"""Stands for the time of a record that has no stamp of this form."""
+"""Stands for the time in a record without a stamp."""
 
-HASH_START_BITS = 64
+OTHER_STAMP = 2**64 - 2
+"""Stands for the time in a record with a stamp of another form, such as an ETag."""
 
 
 class RecordedImages:
-    """The records of images, in little memory, as there may be millions.
+    """The images that have records, in little memory, as there may be millions.
 
-    An index sorts the records by the hashes of their names, and says where those of a bucket are:
-    of all hashes that begin with the same bits. A bucket has about four records, which a question
-    compares. The index is made at the first question. Many records can be added and many questions
-    be asked, but not in turns: each addition makes the next question slow.
+    All records are added before the first question about an image. That question makes an index: a
+    row for each image, sorted by the hashes of their names. The rows are divided into buckets of
+    two to four, by the first bits of the hash, so that a question compares only a few rows.
     """
 
     def __init__(self) -> None:
-        # For each record, in the order of addition:
-        self._hash_starts = array("Q")  # the first 64 bits of the hash
-        self._hash_ends = array("I")  # the last 32 bits
-        self._file_sizes = array("Q")
-        self._file_times_us = array("Q")
-        self._is_removed = bytearray()  # 1 if it is removed
+        self._records = _Records()  # until the index is made
+        # Stamps of another form, by the position of the record. The record has this position in
+        # place of a size, and OTHER_STAMP in place of a time.
+        self._other_stamps: dict[int, str] = {}
 
-        # The index. Views of arrays, as Python reads an element of these faster.
-        self._sorted_hash_starts = memoryview(array("Q"))
-        self._sorted_records = memoryview(array("I"))  # the record that has each sorted hash
-        self._bucket_shift = HASH_START_BITS  # to the right, from a hash to its bucket
-        self._bucket_starts = memoryview(array("I", [0, 0]))  # of bucket 0, and the end of it
-
-        # The stamps of a different form, such as ETags, by hash.
-        self._other_stamps: dict[tuple[int, int], str] = {}
-
-        # What was looked up last, as several questions about an image often follow one another.
-        self._name = ""
-        self._records: list[int] = []
+        self._index: _Index | None = None
+        # The image that was looked up last, as several questions about it often follow one another.
+        self._last_name: str | None = None
+        self._last_row: int | None = None
 
     def add(self, name: str, file_stamp: str | None) -> None:
         """Add a record of an image.
@@ -59,88 +50,155 @@ class RecordedImages:
             name: The name of the image.
             file_stamp: The stamp of its file. None if the record has none; then the stamp of an
                 earlier record of the image stays.
+
+        Raises:
+            ValueError: A question was asked already.
         """
-        hash_start, hash_end = _hash(name)
+        if self._index is not None:
+            raise ValueError("records are added before the first question")
         size = 0
         time_us = NO_STAMP
         if file_stamp is not None:
             match = FILE_STAMP.fullmatch(file_stamp)
-            if match is None:
-                self._other_stamps[hash_start, hash_end] = file_stamp
-            else:
-                self._other_stamps.pop((hash_start, hash_end), None)
+            if match is not None:
                 size = int(match[1])
                 time_us = int(match[2])
-        self._hash_starts.append(hash_start)
-        self._hash_ends.append(hash_end)
-        self._file_sizes.append(size)
-        self._file_times_us.append(time_us)
-        self._is_removed.append(0)
+            else:
+                size = len(self._records.hash_starts)
+                time_us = OTHER_STAMP
+                self._other_stamps[size] = file_stamp
+
+        hash_start, hash_end = _hash(name)
+        self._records.hash_starts.append(hash_start)
+        self._records.hash_ends.append(hash_end)
+        self._records.file_sizes.append(size)
+        self._records.file_times_us.append(time_us)
 
     def has(self, name: str) -> bool:
         """Return whether an image has a record that is not removed."""
-        return any(not self._is_removed[record] for record in self._records_of(name))
+        index, row = self._look_up(name)
+        return row is not None and index.record_counts[row] > 0
 
     def file_stamp(self, name: str) -> str | None:
-        """Return the stamp in the last record of an image that has one.
+        """Return the last stamp in the records of an image.
 
-        None if no record has one, or all are removed.
+        None if no record has a stamp, or all records are removed.
         """
-        if not self.has(name):
+        index, row = self._look_up(name)
+        if row is None or index.record_counts[row] == 0:
             return None
-        if self._other_stamps:
-            other_stamp = self._other_stamps.get(_hash(name))
-            if other_stamp is not None:
-                return other_stamp
-        for record in reversed(self._records_of(name)):
-            if self._file_times_us[record] != NO_STAMP:
-                return f"{self._file_sizes[record]}-{self._file_times_us[record]}"
-        return None
+        size = index.file_sizes[row]
+        time_us = index.file_times_us[row]
+        if time_us == NO_STAMP:
+            return None
+        if time_us == OTHER_STAMP:
+            return self._other_stamps[size]
+        return f"{size}-{time_us}"
 
     def remove(self, name: str) -> None:
-        """Remove one record of an image that has one; its stamp stays while others are left."""
-        for record in self._records_of(name):
-            if not self._is_removed[record]:
-                self._is_removed[record] = 1
-                return
+        """Remove one record of an image; its stamp stays while others are left.
 
-    def _records_of(self, name: str) -> list[int]:
-        """Return the records of an image in the order of addition, with the removed ones."""
-        if len(self._sorted_records) < len(self._hash_starts):
-            self._make_index()
-        elif name is self._name:
-            return self._records
-
-        records = []
-        hash_start, hash_end = _hash(name)
-        bucket = hash_start >> self._bucket_shift
-        for position in range(self._bucket_starts[bucket], self._bucket_starts[bucket + 1]):
-            if self._sorted_hash_starts[position] == hash_start:
-                record = self._sorted_records[position]
-                if self._hash_ends[record] == hash_end:
-                    records.append(record)
-        records.sort()
-        self._name = name
-        self._records = records
-        return records
-
-    def _make_index(self) -> None:
-        """Sort all records by the first 64 bits of their hashes, and note where buckets start.
-
-        Afterwards, `_records_of` finds the records in a bucket's range of the sorted arrays.
+        Raises:
+            KeyError: The image has no record.
         """
-        # A copy, as an array cannot grow while NumPy looks into it.
-        hash_starts = np.array(self._hash_starts, np.uint64)
-        self._sorted_records = np.argsort(hash_starts).astype(np.uint32).data
-        hash_starts.sort()
-        self._sorted_hash_starts = hash_starts.data
+        index, row = self._look_up(name)
+        if row is None or index.record_counts[row] == 0:
+            raise KeyError(name)
+        index.record_counts[row] -= 1
 
-        bucket_bits = max(len(hash_starts).bit_length() - 2, 1)
-        self._bucket_shift = HASH_START_BITS - bucket_bits
+    def _look_up(self, name: str) -> "tuple[_Index, int | None]":
+        """Return the index, and the row of an image in it; None if it has no record."""
+        if self._index is None:
+            self._index = _Index(self._records)
+        if name != self._last_name:
+            hash_start, hash_end = _hash(name)
+            self._last_row = self._index.row_of(hash_start, hash_end)
+            self._last_name = name
+        return self._index, self._last_row
+
+
+class _Records:
+    """The records of images in the order of addition, with a column for each of their values."""
+
+    def __init__(self) -> None:
+        self.hash_starts = array("Q")  # the first 64 bits of the hash of the image's name
+        self.hash_ends = array("I")  # the last 32 bits
+        self.file_sizes = array("Q")  # in bytes
+        self.file_times_us = array("Q")
+
+
+class _Index:
+    """The images that have records: one row for each, sorted by the hashes of their names.
+
+    The columns are memoryviews of NumPy arrays, whose elements Python reads faster than those of
+    the arrays.
+    """
+
+    def __init__(self, records: _Records) -> None:
+        """Sort records by image, and keep of each image how many it has, and its last stamp.
+
+        Args:
+            records: The records, R of N images. Their columns are emptied one after the other, as
+                soon as they are sorted, to save memory.
+        """
+        order = np.lexsort((records.hash_ends, records.hash_starts))  # (R,), stable
+        hash_starts = np.frombuffer(records.hash_starts, np.uint64)[order]
+        records.hash_starts = array("Q")
+        hash_ends = np.frombuffer(records.hash_ends, np.uint32)[order]
+        records.hash_ends = array("I")
+
+        is_first_of_image = np.ones(len(order), np.bool_)
+        is_first_of_image[1:] = hash_starts[1:] != hash_starts[:-1]
+        is_first_of_image[1:] |= hash_ends[1:] != hash_ends[:-1]
+        first_positions = np.flatnonzero(is_first_of_image).astype(np.uint32)  # (N,)
+        self.hash_starts = hash_starts[first_positions].data
+        self.hash_ends = hash_ends[first_positions].data
+        del hash_starts, hash_ends
+        self.record_counts = np.diff(first_positions, append=np.uint32(len(order))).data
+
+        has_stamp = np.frombuffer(records.file_times_us, np.uint64) != NO_STAMP  # (R,)
+        stamped_records = order[_last_stamped(first_positions, has_stamp[order])]  # (N,)
+        del order
+        self.file_times_us = np.frombuffer(records.file_times_us, np.uint64)[stamped_records].data
+        records.file_times_us = array("Q")
+        self.file_sizes = np.frombuffer(records.file_sizes, np.uint64)[stamped_records].data
+        records.file_sizes = array("Q")
+
+        # From the first 64 bits of a hash, a shift to the right leaves the number of its bucket.
+        bucket_bits = max(len(first_positions).bit_length() - 2, 1)
+        self._bucket_shift = 64 - bucket_bits
         first_hashes = np.arange(2**bucket_bits, dtype=np.uint64) << np.uint64(self._bucket_shift)
-        bucket_starts = np.searchsorted(hash_starts, first_hashes)
-        bucket_bounds = np.append(bucket_starts, len(hash_starts))
-        self._bucket_starts = bucket_bounds.astype(np.uint32).data
+        bucket_starts = np.searchsorted(np.asarray(self.hash_starts), first_hashes)
+        bucket_bounds = np.append(bucket_starts, len(first_positions))
+        self._bucket_bounds = bucket_bounds.astype(np.uint32).data
+
+    def row_of(self, hash_start: int, hash_end: int) -> int | None:
+        """Return the row of the image whose name has a hash; None if there is none."""
+        bucket = hash_start >> self._bucket_shift
+        for row in range(self._bucket_bounds[bucket], self._bucket_bounds[bucket + 1]):
+            if self.hash_starts[row] == hash_start and self.hash_ends[row] == hash_end:
+                return row
+        return None
+
+
+def _last_stamped(
+    first_positions: NDArray[np.uint32], has_stamp: NDArray[np.bool_]
+) -> NDArray[np.uint32]:
+    """Find the last record of each image that has a stamp.
+
+    Args:
+        first_positions: `(N,)`, where the records of each image begin among the sorted ones.
+        has_stamp: `(R,)`, for each sorted record.
+
+    Returns:
+        `(N,)`, its position among the sorted records; that of the first if none has a stamp.
+    """
+    if len(first_positions) == 0:  # which `reduceat` does not take
+        return first_positions
+    stamped_positions = np.arange(len(has_stamp), dtype=np.uint32)
+    stamped_positions[~has_stamp] = 0
+    last_positions = np.maximum.reduceat(stamped_positions, first_positions)
+    return np.maximum(first_positions, last_positions)
 
 
 def _hash(name: str) -> tuple[int, int]:
