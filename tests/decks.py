@@ -28,7 +28,7 @@ def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
         unit_count=len(units),
         failed_count=0,
         classes=["animal"],
-        unit_kind="image",
+        unit_option="image",
         highest_threshold=0.05,
         units_below=units.count_below(0.05),
         losses=loss,
@@ -40,6 +40,6 @@ def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
         sample_above=above,
         repeated_units=[],
         best_scoring_units=[],
-        unreadable_units=[],
+        missing_units=[],
         shortened_units=[],
     )

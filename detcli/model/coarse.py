@@ -26,7 +26,7 @@ SCORE_ARITHMETIC = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
 
 @frozen
 class Rounding:
-    """A QuantizeLinear, or several that are joined, and the DequantizeLinear after."""
+    """A QuantizeLinear, or several that are joined, and the DequantizeLinear after them."""
 
     dequantised: str  # the tensor that the DequantizeLinear gives
     step: float  # from one number that 8 bits can hold to the next

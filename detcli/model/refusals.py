@@ -17,7 +17,7 @@ EXPECTED = (
     "expected images [B, 3, H, W] or [B, H, W, 3] as input, and boxes and scores as output: "
     "[B, 4 + C, N], [B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
-SAVED_BY_RUNTIME = "export it again, or save it after ONNX Runtime's basic optimisations only"
+SAVED_BY_RUNTIME = "export it again, or save it with ONNX Runtime's basic optimisations only"
 INLINE = "export it with dynamo=False, or apply onnx.inliner.inline_local_functions in Python"
 MAX_LISTED = 8  # inputs and outputs in a message
 NO_OBJECT_NAMES = frozenset({"", "__background__", "background", "n/a", "no object", "no-object"})

@@ -18,7 +18,7 @@ class Element(NamedTuple):
 
     element_id: int
     start: int
-    end: int | None  # may lie after the data that were read; None if the length is not known
+    end: int | None  # may lie beyond the data that were read; None if the length is not known
 
 
 def elements(data: bytes, start: int, end: int) -> Iterator[Element]:

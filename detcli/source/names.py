@@ -330,7 +330,7 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
         return
     before = pattern[: any_folders.start()]
     after = pattern[any_folders.end() :]
-    is_at_end = any_folders[0] == "**"  # elsewhere a separator is after it
+    is_at_end = any_folders[0] == "**"  # elsewhere a separator follows it
     if is_at_end:
         after = "*"
 

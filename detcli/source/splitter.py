@@ -31,7 +31,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 IMAGE_STARTS = (JPEG, _PNG, b"P5", b"P6")
 """The bytes with which each image begins in a stream of JPEG, PNG and binary PNM."""
 
-_BEHIND_START = 2
+_AFTER_START = 2
 """Where the search goes on after a start that no image follows, so as not to find it again."""
 
 # In the Multi-Image Format, the tag of the list of images, and the size of an entry in it.
@@ -252,7 +252,7 @@ class Splitter:
             else:
                 is_in_order = name != b"IHDR"
             if not name.isalpha() or not is_in_order:
-                raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
+                raise _BrokenError("its chunks do not follow one another", _AFTER_START)
             self._has_pixels = True
             is_first_chunk = False
             chunk_start += _CHUNK_FRAME_BYTES + content_bytes
@@ -272,7 +272,7 @@ class Splitter:
         header = _PNM.match(self._data)
         while header is None:
             if len(self._data) > _PNM_HEADER:
-                raise _BrokenError("its header has no size", _BEHIND_START)
+                raise _BrokenError("its header has no size", _AFTER_START)
             yield from self._wait_for(len(self._data) + 1)
             header = _PNM.match(self._data)
         self._has_pixels = True
@@ -415,8 +415,8 @@ class Splitter:
         self,
         end: int,
         *,
-        resume_if_large: int = _BEHIND_START,
-        resume_if_cut: int = _BEHIND_START,
+        resume_if_large: int = _AFTER_START,
+        resume_if_cut: int = _AFTER_START,
     ) -> Iterator[None]:
         """Yield until the data reach up to the offset `end`; `feed` adds bytes in between.
 

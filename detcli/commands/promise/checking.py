@@ -125,8 +125,8 @@ class Checker:
         if promise is None:
             self._require_next_round_not_begun(computed.answers_by_unit, computed.complete_rounds)
 
-        highest_threshold = self._deck.thresholds[-1]
-        threshold = highest_threshold
+        last_threshold = self._deck.thresholds[-1]
+        threshold = last_threshold
         lines = []
         if promise is not None:
             threshold = promise.row.threshold
@@ -147,7 +147,7 @@ class Checker:
             return Checked(None, lines, warnings, failure)
 
         are_rounds_left = computed.complete_rounds < len(self._deck.round_sizes)
-        if threshold < highest_threshold and are_rounds_left:
+        if threshold < last_threshold and are_rounds_left:
             lines.append(f"round {computed.complete_rounds + 1} may promise a higher threshold")
         lines.append(computed.reliability.text)
         warnings += _overlooked_animal_warnings(computed.reliability, is_corrected=is_corrected)
@@ -218,7 +218,7 @@ class Checker:
         Returns:
             A list of the warning; an empty list without such answers.
         """
-        best_names = self._deck.best_scoring_units  # of the best-scoring images
+        best_names = self._deck.best_scoring_units
         names_in_review = set(best_names)
         for round_number in range(1, len(self._deck.round_sizes) + 1):
             names_in_review.update(self._draw.names_of_round(round_number, best_names))
@@ -244,9 +244,7 @@ class Checker:
         complete_count = 0
         for round_number in range(1, len(self._deck.round_sizes) + 1):
             names = self._draw.names_of_round(round_number, self._deck.best_scoring_units)
-            answers_of_round = answers_to_units(
-                answers, names, gone_names=self._deck.unreadable_units
-            )
+            answers_of_round = answers_to_units(answers, names, gone_names=self._deck.missing_units)
             answers_by_unit.update(answers_of_round)
             are_all_answered = len(answers_of_round) == len(names)
             are_earlier_complete = complete_count == round_number - 1
@@ -274,7 +272,7 @@ class Checker:
             return
         next_round = complete_rounds + 1
         for name in self._draw.names_of_round(next_round, self._deck.best_scoring_units):
-            is_gone = name in self._deck.unreadable_units  # then it counts as answered
+            is_gone = name in self._deck.missing_units  # then it counts as answered
             if name in answers_by_unit and not is_gone:
                 raise self._incomplete(answers_by_unit, next_round)
 

@@ -156,7 +156,7 @@ class Dealer:
             unit_count=len(units),
             failed_count=len(units.failed),
             classes=self._wanted.names,
-            unit_kind=str(options.unit),
+            unit_option=str(options.unit),
             highest_threshold=below,
             units_below=units.count_below(below),
             losses=sorted(set(options.lost)),
@@ -168,7 +168,7 @@ class Dealer:
             sample_above=above,
             repeated_units=[],
             best_scoring_units=[],
-            unreadable_units=[],
+            missing_units=[],
             shortened_units=[],
         )
 
@@ -208,10 +208,10 @@ class Dealer:
             copies = self._copy_images(deck, units, looked_at)
             deck = replace(
                 deck,
-                unreadable_units=[name for name, unit in copies.items() if unit.is_gone],
+                missing_units=[name for name, unit in copies.items() if unit.is_gone],
                 shortened_units=[name for name, unit in copies.items() if unit.left_out],
             )
-            _require_images(deck.unreadable_units, copies)
+            _require_images(deck.missing_units, copies)
             lines = _lines_about_missing_images(deck)
             write_copies(folder, copies.values())
             review_id = review_id_of(deck)
@@ -304,9 +304,9 @@ class Dealer:
                 "deal without --keep-labels, or with the same --classes",
             )
         unit = self._options.unit
-        if earlier_deck.unit_kind != str(unit):
+        if earlier_deck.unit_option != str(unit):
             raise UsageError(
-                f"the units of {earlier_review} are {earlier_deck.unit_kind}, and those of this "
+                f"the units of {earlier_review} are {earlier_deck.unit_option}, and those of this "
                 f"review {unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
@@ -387,10 +387,10 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
     """
     wording = Wording(deck)
     lines = []
-    if deck.unreadable_units:
-        names = ", ".join(deck.unreadable_units[:SHOWN_NAMES])
+    if deck.missing_units:
+        names = ", ".join(deck.missing_units[:SHOWN_NAMES])
         lines.append(
-            f"{count_text(len(deck.unreadable_units), wording.noun)} not found or changed since "
+            f"{count_text(len(deck.missing_units), wording.noun)} not found or changed since "
             f"predict (in size in pixels or hash), and counted as lost: {names}"
         )
     lines += wording.shortened_lines()  # about units that are shown in part

@@ -31,7 +31,7 @@ JSON_KEYS = {
     "detcli_version": "detcli",
     "unit_count": "units",
     "failed_count": "failed",
-    "unit_kind": "unit",
+    "unit_option": "unit",
     "highest_threshold": "below",
     "losses": "lost",
     "sureness": "sure",
@@ -41,7 +41,7 @@ JSON_KEYS = {
     "sample_above": "above",
     "repeated_units": "repeat",
     "best_scoring_units": "known",
-    "unreadable_units": "gone",
+    "missing_units": "gone",
     "shortened_units": "shortened",
 }
 """The keys in deck.json of those attributes of a deck that have other names."""
@@ -65,7 +65,7 @@ class Deck:
     unit_count: int  # without those that failed
     failed_count: int  # inputs with an error, which are always to be looked at
     classes: list[str]  # that are looked for; empty for all
-    unit_kind: str  # what a unit is, in the words of --unit, such as "image"
+    unit_option: str  # what a unit is, in the words of --unit, such as "image"
     highest_threshold: float  # no promised threshold is above this
     units_below: int  # how many have lower scores than the highest threshold
     losses: list[float]  # shares of the animals that may be lost, the smallest first
@@ -77,7 +77,7 @@ class Deck:
     sample_above: int | str  # how many units above are looked at, or "all"
     repeated_units: list[str]  # that are looked at twice
     best_scoring_units: list[str]  # that are looked at, as they most probably show an animal
-    unreadable_units: list[str]  # whose images could not be read when they were dealt
+    missing_units: list[str]  # whose images were not found when they were dealt, or had changed
     shortened_units: list[str]  # that the page shows only some images of
 
     @classmethod
@@ -112,7 +112,7 @@ class Deck:
     @property
     def kind(self) -> UnitKind:
         """What a unit is."""
-        return UnitKind.parse(self.unit_kind)
+        return UnitKind.parse(self.unit_option)
 
     @property
     def error(self) -> float:

@@ -163,11 +163,11 @@ def _not_worth_it_error(
         hint_about_expect: A hint that comes before the others, with its separator at the end; empty
             if there is none.
     """
-    highest_threshold = wording.deck.highest_threshold
     looks_text = _looks_text(expectation, options.misses)
     message = (
         f"not worth it: a loss of {percent(expectation.loss)} takes {looks_text} of the "
-        f"{expectation.units:,} {wording.noun}s below {highest_threshold}"
+        f"{expectation.units:,} {wording.noun}s below "
+        f"{wording.deck.highest_threshold}"
     )
 
     larger_loss = min(2 * expectation.loss, MAX_LOSS)

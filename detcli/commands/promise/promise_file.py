@@ -86,7 +86,7 @@ def promise_fields(
         **promised,
         "asked": deck.losses,
         "classes": deck.classes,
-        "unit": deck.unit_kind,
+        "unit": deck.unit_option,
         "units": deck.unit_count,
         "failed": deck.failed_count,
         "records_sha256": deck.records_sha256,

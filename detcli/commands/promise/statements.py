@@ -298,8 +298,8 @@ class Wording:
             result: The result of the last complete round.
         """
         above = result.above
-        row_of_highest_threshold = result.rows[-1]
-        most_animals = row_of_highest_threshold.most_lost  # below the highest threshold
+        row_of_last_threshold = result.rows[-1]
+        most_animals = row_of_last_threshold.most_lost  # below the highest threshold
         is_only_sample_seen = above.looked_at < above.units
         if is_only_sample_seen:
             # Those above it are bounded from a sample without an animal. The bound may be wrong
@@ -329,8 +329,8 @@ class Wording:
             hints.append(self._hint_at_larger_loss(lowest_row))
 
         best_row = _row_of_smallest_share(result)
-        highest_threshold = result.rows[-1].threshold
-        if best_row.threshold < highest_threshold:
+        last_threshold = result.rows[-1].threshold
+        if best_row.threshold < last_threshold:
             # A review whose thresholds end here might promise this one.
             beginning = "deal anew"
             if hints:
