@@ -63,7 +63,7 @@ def plain_select_with_nms(head, options):
         for rival_anchor, rival_class_id, _ in selected:
             if options.class_agnostic or rival_class_id == class_id:
                 iou = plain_iou(head[:4, rival_anchor], head[:4, anchor])
-                if iou > options.nms_iou:
+                if not iou <= options.nms_iou:  # an IoU of NaN suppresses, too
                     is_suppressed = True
         if not is_suppressed:
             selected.append(row)

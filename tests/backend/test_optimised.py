@@ -95,7 +95,7 @@ def test_the_optimised_graph_has_operators_that_only_onnx_runtime_has(model, ope
     head_on_cpu(model)
     graph = onnx.load_model_from_string(opened[1]).graph
     domains = {node.domain for node in graph.node}
-    assert "com.microsoft" in " ".join(domains)
+    assert any(domain.startswith("com.microsoft") for domain in domains)
 
 
 def test_the_graph_of_other_devices_has_the_operators_of_onnx_alone(model):

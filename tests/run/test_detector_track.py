@@ -74,7 +74,7 @@ def test_frames_without_a_rate_have_the_same_tracks_but_no_times(tracking_detect
 
 @optional.needs("trackers")
 def test_two_videos_have_tracks_of_their_own(tracking_detector):
-    frames = [image(("red", 1, 1))] * 4
+    frames = [image(("red", 1, 1)) for _ in range(4)]
     first_ids = track_ids_of(tracking_detector.track(frames))
     second_ids = track_ids_of(tracking_detector.track(frames))
     assert first_ids == second_ids

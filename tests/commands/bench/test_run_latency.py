@@ -37,6 +37,8 @@ def test_batches_of_two(make_model, make_image):
             measured_names.append(stage.name)
             means_s.append(stage.summary.mean_s)
             shares.append(stage.share)
+        else:
+            assert stage.share is None
     assert measured_names == CPU_STAGES
     assert sum(means_s) == pytest.approx(latency.wall.mean_s, rel=1e-12)
     assert sum(shares) == pytest.approx(1)

@@ -81,7 +81,7 @@ def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     for column in range(8):
         for row in range(0, 8, 2):
             boxes.append((NAMES[column % 3], 8 * column, 8 * row, 8, 8))
-    data = write_coco(tmp_path, [Scene([], boxes)] * 4)  # type: ignore[arg-type]
+    data = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)])  # type: ignore[arg-type]
     results = tmp_path / "r.json"
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
