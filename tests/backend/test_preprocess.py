@@ -28,7 +28,7 @@ SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (500
 
 def noise(random, size):
     """An image of random pixels; size is (height, width)."""
-    return random.integers(0, 256, size + (3,), np.uint8)
+    return random.integers(0, 256, (*size, 3), np.uint8)
 
 
 def plain_tensor(image, canvas):
@@ -60,7 +60,7 @@ def test_floats_are_exact(size, random):
     before = image.copy()
     canvases = [(640, 640), (384, 640), (64, 64), size]
     for canvas, dtype in itertools.product(canvases, [np.float32, np.float16]):
-        tensor = np.full((3,) + canvas, np.nan, dtype)
+        tensor = np.full((3, *canvas), np.nan, dtype)
         letterboxed = letterbox_image(image, Letterbox.fit(size, canvas))
         to_tensor(letterboxed, tensor)
         np.testing.assert_array_equal(tensor, plain_tensor(image, canvas).astype(dtype))

@@ -221,7 +221,7 @@ def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, info):
 
     def make(graph, options, providers, **_):
         session = session_class(graph, options, [CPU_NAME])
-        names = list(dict(providers)) + [CPU_NAME]
+        names = [name for name, _ in providers] + [CPU_NAME]
         session.get_providers = lambda: names
         return session
 

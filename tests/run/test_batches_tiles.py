@@ -39,18 +39,12 @@ def detect(detector, image_list):
 
 def boxes(detections):
     """The class and the edges of each box, sorted."""
-    boxes = []
-    for box, _, _, class_name in detections:
-        boxes.append((class_name, box.tolist()))
-    return sorted(boxes)
+    return sorted((class_name, box.tolist()) for box, _, _, class_name in detections)
 
 
 def boxes_of(squares):
     """What `boxes` gives for coloured cells, of each its colour, column and row."""
-    boxes = []
-    for colour, column, row in squares:
-        boxes.append((colour, list(cell_box(column, row))))
-    return sorted(boxes)
+    return sorted((colour, list(cell_box(column, row))) for colour, column, row in squares)
 
 
 def names_of(detections):

@@ -122,9 +122,7 @@ def test_rows_that_fit_nothing_are_listed_and_counted(classify):
     lines = ["source,frame,track,box,crop,class", "a.jpg,,,0,,fox", "a.jpg,,,1,,fox"]
     lines += ["a.jpg,3,,0,,fox", "a.mp4,,4,,,fox", ",,,,crops/cat/b_0.jpg,fox"]
     answers = classify("\n".join(lines), record("a.jpg", box()))
-    sentences = []
-    for sentence in answers.unused():
-        sentences.append(sentence.partition("line ")[2])
+    sentences = [sentence.partition("line ")[2] for sentence in answers.unused()]
     assert sentences == [
         "3 fits no detection: a.jpg, box 1",
         "4 fits no detection: a.jpg, frame 3, box 0",

@@ -109,9 +109,7 @@ def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, 
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     promise(score_form=ScoreForm.LOGITS)
     everything = detected(make_model(), image, conf=0)
-    scores = []
-    for _, score, _ in everything:
-        scores.append(score)
+    scores = [score for _, score, _ in everything]
     assert scores == sorted(scores, reverse=True)
     assert len(everything) == 3 * 64
 

@@ -149,7 +149,7 @@ def test_classifications_are_left_out_with_a_warning(read_entries):
 def write_photograph(path, size=(100, 200), orientation=None):
     """Write a JPEG, which an orientation may turn."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    encoded = cv2.imencode(".jpg", np.zeros(size + (3,), np.uint8))[1].tobytes()
+    encoded = cv2.imencode(".jpg", np.zeros((*size, 3), np.uint8))[1].tobytes()
     if orientation is not None:
         tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0" + bytes([orientation])
         exif = b"Exif\0\0" + tiff + b"\0\0\0\0\0\0"

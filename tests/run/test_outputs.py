@@ -88,7 +88,7 @@ def files(out):
 
 def noisy(record, size=(100, 100)):
     """The same with an image that takes room."""
-    pixels = np.random.default_rng(0).integers(0, 255, size + (3,), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
     return replace(record, picture=Image.whole(pixels))
 
 

@@ -96,7 +96,7 @@ def main() -> None:
             texts |= {str(error), error.hint}
         else:
             outcomes[f"{kind}: image"] += 1
-            assert image.pixels.shape == image.size + (3,), kind
+            assert image.pixels.shape == (*image.size, 3), kind
             assert image.pixels.dtype == np.uint8, kind
     assert "" not in texts
     json.dump(outcomes, sys.stdout)

@@ -58,7 +58,7 @@ CODINGS = [{"SAMPLING_FACTOR": factor, "QUALITY": 60} for factor in SAMPLINGS.va
 @pytest.mark.parametrize("options", CODINGS, ids=str)
 def test_every_coding(options):
     for size in SIZES:
-        noise = np.random.default_rng(0).integers(0, 255, size + (3,), np.uint8)
+        noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
         for pixels in (image(*size), noise, noise[..., 0].copy()):
             assert_as_opencv(encode(pixels, **options))
 
@@ -257,7 +257,7 @@ def test_large_images_are_reduced_when_decoded_fast():
     ):
         decoded = load_bytes(encode(image(*size)), DecodeOptions(fast_for=canvas))
         assert decoded.size == size
-        assert decoded.pixels.shape == reduced + (3,)
+        assert decoded.pixels.shape == (*reduced, 3)
         assert decoded.pixels.flags.c_contiguous
 
 
@@ -286,7 +286,7 @@ def test_images_are_decoded_into_memory_of_the_caller(value, fast_for):
         buffers = []
 
         def allocate(size, buffers=buffers):
-            buffer = np.full(size + (3,), 77, np.uint8)
+            buffer = np.full((*size, 3), 77, np.uint8)
             buffers.append(buffer)
             return buffer
 

@@ -128,9 +128,7 @@ def test_sources_that_look_the_same_have_names_of_their_own():
             public = server.url("/stream?key=***")
             public_names = [public, f"{public} (2)", f"{public} (3)", server.url("/stream")]
             items = collect(sources, public_names, 2)
-        requested_paths = set()
-        for path, _ in server.requests:
-            requested_paths.add(path)
+        requested_paths = {path for path, _ in server.requests}
         assert requested_paths >= set(paths[:3])
     assert set(sources_of(items)) == set(public_names)
 

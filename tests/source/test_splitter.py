@@ -19,7 +19,7 @@ LIMIT = 200_000
 
 def jpeg(number, *options, size=(24, 32)):
     """A JPEG file, different for each number."""
-    pixels = np.random.default_rng(number).integers(0, 256, size + (3,), np.uint8)
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
     encoded, data = cv2.imencode(".jpg", pixels, options)
     assert encoded
     return data.tobytes()

@@ -135,7 +135,7 @@ def test_values_that_are_not_finite(compare_sides, value):
     stride = constant_of(new.graph, "stride")
     stride.CopyFrom(numpy_helper.from_array(np.array(value, np.float32), "stride"))
     _, failures = compare_sides(old, new, item=faint(0))
-    assert "values of the head are NaN or infinite" in "\n".join(failures)
+    assert any("values of the head are NaN or infinite" in failure for failure in failures)
     _, failures = compare_sides(new, new, item=faint(0))  # the old model has them, too
     assert failures == ()
 
@@ -157,7 +157,7 @@ def test_swapped_images_in_a_batch(compare_sides):
     new.graph.node.insert(1, onnx.helper.make_node("Gather", ["plain", "reversed"], ["cells"]))
     difference, failures = compare_sides(old, new, batch=2)
     assert difference.batch > 0.1
-    assert "depends on the others" in "\n".join(failures)
+    assert any("depends on the others" in failure for failure in failures)
 
 
 def test_what_is_allowed(compare_sides):

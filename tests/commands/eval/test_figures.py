@@ -24,7 +24,7 @@ def plotted(images, names, title="a model"):
     for index, category_score in by_category.items():
         scores.append((names[index], category_score))
     scores.append(("all", overall))
-    class_ids = dict(zip(names, range(len(names)), strict=True))
+    class_ids = {name: class_id for class_id, name in enumerate(names)}
     return title, scores, Confusions(0.3, IOU, tuple(rows)), class_ids
 
 

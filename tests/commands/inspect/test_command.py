@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 
 import colour_model
+import json_lines
 import onnx
 import pytest
 import query_model
-from json_lines import column_of
 from onnx import TensorProto, helper
 from report_schemas import validator
 from terminals import printed
@@ -122,7 +122,7 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
         runs.append(["inspect", model])
     command = [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
-    outcomes = list(map(json.loads, finished.stdout.splitlines()))
+    outcomes = json_lines.lines(finished.stdout)
     code, _, _, inside = outcomes.pop()
     for exit_code, stdout, stderr, opened_files in outcomes:
         assert exit_code == 4
@@ -142,7 +142,7 @@ def test_missing_external_data_is_named(detcli, tmp_path):
     process = detcli("inspect", model)  # a pipe gets JSON and nothing else
     assert process.returncode == 0
     assert process.stderr == ""
-    assert column_of(report(process)["external"], "name") == ["weights.bin"]
+    assert json_lines.column_of(report(process)["external"], "name") == ["weights.bin"]
 
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

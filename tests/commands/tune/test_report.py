@@ -55,9 +55,7 @@ def report_of(*rows, choices=(CHOICE,)):
     ],
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
-    rows = []
-    for name, figure in figures.items():
-        rows.append(row(name, figure, 0.5, kind=kind))
+    rows = [row(name, figure, 0.5, kind=kind) for name, figure in figures.items()]
     assert names_of(possibly_fastest(rows, kind)) == may_be
     assert names_of(equally_fast(rows, kind)) == expected
 
