@@ -1,5 +1,6 @@
 """Graphs that ONNX Runtime has optimised: proved once, kept in the cache, for the CPU alone."""
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -339,24 +340,27 @@ print(hashlib.sha256(backend.infer(noise)[0].tobytes()).hexdigest())
 
 @pytest.mark.slow
 def test_processes_that_start_at_once_agree(model, cache):
-    processes = []
-    for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", OPEN, model],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    expected_hash = hashlib.sha256(head_of_cut_graph(model).tobytes()).hexdigest()
-    for process in processes:
-        printed, _ = process.communicate(timeout=60)
-        assert printed.strip() == expected_hash
+    hashes = []
+    with contextlib.ExitStack() as stack:  # which waits for each process, whatever fails
+        processes = []
+        for _ in range(3):
+            process = subprocess.Popen(
+                [sys.executable, "-c", OPEN, model],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(stack.enter_context(process))
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        expected_hash = hashlib.sha256(head_of_cut_graph(model).tobytes()).hexdigest()
+        for process in processes:
+            output, _ = process.communicate(timeout=60)
+            hashes.append(output.strip())
+    assert hashes == [expected_hash] * 3
     suffixes = set()
     for path in cache.rglob("*"):
         if path.is_file():

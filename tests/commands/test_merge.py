@@ -269,8 +269,8 @@ def test_requests_that_are_refused(run_folder, merge, folder, output, options, s
     merge(folder, options, output=output, code=2, says=says)
 
 
-def record_of(records, ending):
-    """The first record whose source ends so."""
+def record_ending_with(records, ending):
+    """The first record whose source ends with `ending`."""
     for fields in records:
         if fields["source"].endswith(ending):
             return fields
@@ -279,12 +279,12 @@ def record_of(records, ending):
 
 def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_path):
     whole = json_lines.lines(merge(boxes).read_text())
-    red_record = record_of(whole, "/1.png")
+    red_record = record_ending_with(whole, "/1.png")
     (red,) = red_record["detections"]
     fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
     place = red_record["source"].rpartition("/")[0]
     stone = {"source": place, "class_name": "red", "repeated": 5, "box_fractions": fractions}
-    dropped = record_of(whole, "/0.png")["source"]
+    dropped = record_ending_with(whole, "/0.png")["source"]
     marks = [{"mark": "drop", **stone}, {"mark": "drop", "source": dropped}]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
 

@@ -116,7 +116,8 @@ def test_the_commands_about_evaluation(workplace):
     """The data that the page names is what `predict` made of the images."""
     (workplace / "pics/torn.jpg").unlink()
     commands = blocks(page("evaluation"), "sh")[0].splitlines()
-    assert commands.pop(0).startswith("pip install ")
+    install = commands.pop(0)
+    assert install.startswith("pip install ")
     works("detcli predict pics --conf 0.6 -q --save-dataset data && mv data/* .")
     (workplace / "data.yaml").write_text((workplace / "data.yaml").read_text() + "test: images\n")
     write_coco(workplace / "coco", [Scene.found(("red", 2, 3, 1.0))])
@@ -129,9 +130,8 @@ def test_the_commands_about_evaluation(workplace):
     for name in ("old.onnx", "new.onnx"):
         works(f'cp "$(detcli models path yolov10n)" {name}')
     assert len(commands) == 4
-    for command in commands:
-        process = works(command)
-    assert process.stdout == "1\n"
+    outputs = [works(command).stdout for command in commands]
+    assert outputs[-1] == "1\n"
     assert (workplace / "page/index.html").is_file()
     assert list((workplace / "plots").iterdir())
 

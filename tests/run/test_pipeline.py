@@ -75,21 +75,22 @@ def shade(value):
 
 
 def items(values):
-    items = []
+    loaded_items = []
     for value in values:
-        items.append(Item(Origin(f"item {value}"), lambda value=value: shade(value)))
-    return items
+        item = Item(Origin(f"item {value}"), lambda value=value: shade(value))
+        loaded_items.append(item)
+    return loaded_items
 
 
 def counts(records):
     """How many objects each record has; None for an error."""
-    counts = []
+    object_counts = []
     for record in records:
         if record.error:
-            counts.append(None)
+            object_counts.append(None)
         else:
-            counts.append(len(record.detections))
-    return counts
+            object_counts.append(len(record.detections))
+    return object_counts
 
 
 def indices_of(records):

@@ -109,9 +109,8 @@ def test_fragments_are_counted_and_not_estimated(film):
 def test_fragments_that_are_cut_break_off(tmp_path, share):
     path = number_video.write(tmp_path / "v.mp4", 100)
     path = remuxed(path, "fragments.mp4", FRAGMENTS)
-    for box in _boxes(path):
-        if box.kind == b"mdat":
-            end_of_frames = box.end
+    last_fragment = [box for box in _boxes(path) if box.kind == b"mdat"][-1]
+    end_of_frames = last_fragment.end
     path.write_bytes(path.read_bytes()[: int(end_of_frames * share)])
     assert "breaks off" in error_of(read(path)[-1])
 

@@ -325,11 +325,19 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
     items.close()
 
 
-POSITIONS_MS = [100.0 * number for number in range(120)]
-EVERY_THIRD_IS_0 = POSITIONS_MS.copy()  # as in MPEG-PS
-EVERY_THIRD_IS_0[::3] = [0.0] * 40
-ONE_IS_NEGATIVE = POSITIONS_MS.copy()
-ONE_IS_NEGATIVE[3] = -1.0
+def positions_with_gaps(numbers, gap_ms):
+    """Positions in ms of 120 frames, 10 a second; the frames with these numbers report `gap_ms`."""
+    positions = []
+    for number in range(120):
+        if number in numbers:
+            positions.append(gap_ms)
+        else:
+            positions.append(100.0 * number)
+    return positions
+
+
+EVERY_THIRD_IS_0 = positions_with_gaps(range(0, 120, 3), 0.0)  # as in MPEG-PS
+ONE_IS_NEGATIVE = positions_with_gaps([3], -1.0)
 
 
 @pytest.mark.parametrize("positions", [EVERY_THIRD_IS_0, ONE_IS_NEGATIVE])
@@ -430,7 +438,7 @@ def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(pos
 
 
 def times_of_frames(items):
-    """The times of the items that are frames and no errors."""
+    """Times of the items that are frames, not errors."""
     times = []
     for item in items:
         if item.origin.video is not None:

@@ -274,24 +274,21 @@ def test_the_page_shows_the_boxes_of_both_models_beside_the_labels(evaluate, mod
     assert run["summary"][0] == "exact is better"
     same, different = pages.entries(tmp_path / "page")
     assert pages.kinds_of_boxes(run, same) == ["found by both"] * 2 + ["label"] * 2
-    kind_numbers = column_of(different["found"], 6)
+    kind_numbers = [box[6] for box in different["found"]]
     assert kind_numbers == [ONLY_LEFT, 5, LABEL]
     assert different["found"][0][2:6] == [8, 8, 16, 16]
     assert different["found"][1][2:6] == pytest.approx([7.2, 7.2, 16.8, 16.8])
     assert different["found"][2][1:6] == [None, 10.6, 8, 18.6, 16]
 
-    is_wrong = column_of(run["kinds"], 4)
-    difference_count = 0
-    for number in kind_numbers:
-        if is_wrong[number]:
-            difference_count += 1
-    assert difference_count == report["images"][0]["differences"]
-    assert is_wrong[ONLY_RIGHT]
-    assert is_wrong[LEFT_FALSE]
+    wrong_kinds = [number for number, kind in enumerate(run["kinds"]) if kind[4]]
+    wrong_boxes = [number for number in kind_numbers if number in wrong_kinds]
+    assert len(wrong_boxes) == report["images"][0]["differences"]
+    assert ONLY_RIGHT in wrong_kinds
+    assert LEFT_FALSE in wrong_kinds
     [(title, columns, rows, record_numbers)] = run["tables"]
     assert title == "Classes that decide"
     assert columns[2] == "left AP50-95"
-    classes = column_of(rows, 0)
+    classes = [row[0] for row in rows]
     assert record_numbers[classes.index("red")] == [1]
     assert record_numbers[classes.index("green")] == []
 
@@ -309,8 +306,8 @@ def test_categories_of_the_same_name_lead_to_their_own_records(evaluate, make_mo
     evaluate(exact, wide, "--data", data, "--report", tmp_path / "page")
     [run] = pages.runs(tmp_path / "page")
     [(_, _, rows, record_numbers)] = run["tables"]
-    assert column_of(rows, 0) == ["red", "red"]
-    box_counts = column_of(rows, 1)
+    assert [row[0] for row in rows] == ["red", "red"]
+    box_counts = [row[1] for row in rows]
     assert record_numbers[box_counts.index(2)] == [1]
     assert record_numbers[box_counts.index(1)] == []
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from json_lines import column_of
 
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.confidence import Curve, advise, decimal
@@ -19,8 +18,8 @@ from detcli.model.contract import conf_thresholds
     st.floats(0, 1),
 )
 def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
-    values = np.array(column_of(rows, 0), np.float64)
-    hits = np.array(column_of(rows, 1), np.bool_)
+    values = np.array([value for value, _ in rows], np.float64)
+    hits = np.array([hit for _, hit in rows], np.bool_)
     curve = Curve.of(values, hits, 100)
     above = hits[values > confidence]
     assert curve.counts(confidence) == (above.sum(), len(above) - above.sum())
@@ -31,8 +30,8 @@ FLOOR = 0.001
 
 
 def curve(boxes, rows):
-    scores = np.array(column_of(rows, 0), np.float32).astype(np.float64)
-    hits = np.array(column_of(rows, 1), np.bool_)
+    scores = np.array([score for score, _ in rows], np.float32).astype(np.float64)
+    hits = np.array([hit for _, hit in rows], np.bool_)
     return Curve.of(scores, hits, boxes)
 
 
@@ -78,15 +77,15 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 @given(
     st.lists(
         st.tuples(st.floats(2**-9, 1, width=32), st.booleans()), min_size=1, max_size=30
-    ).filter(lambda rows: any(column_of(rows, 1)))
+    ).filter(lambda rows: any(hit for _, hit in rows))
 )
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
     confidence = parse_conf(decimal(curve(boxes, rows).best_confidence(FLOOR)))["conf"]
     threshold = conf_thresholds(confidence, (), ("x",))[0]
-    scores = np.array(column_of(rows, 0), np.float32)
-    hits = np.array(column_of(rows, 1), np.bool_)
+    scores = np.array([score for score, _ in rows], np.float32)
+    hits = np.array([hit for _, hit in rows], np.bool_)
 
     def f1(limit):
         above = hits[scores > limit]

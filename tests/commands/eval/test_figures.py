@@ -2,7 +2,6 @@ import cv2
 import numpy as np
 import pytest
 from comparisons import compared, random_images
-from json_lines import column_of
 
 from detcli.commands.eval.evaluator import Evaluator
 from detcli.commands.eval.figures import FILES, curves_of, plot
@@ -90,7 +89,7 @@ def test_curves_are_the_figures_of_the_evaluator(random):
         expected = [curve.quality(step / 100).f1 for step in range(101)]
         np.testing.assert_allclose(heights, expected, atol=5e-4)
         assert figure == pytest.approx(curve.f1.max(), abs=5e-4)
-    assert column_of(f1.lines, 0) == ["a", "b", "c", "all"]
+    assert [line[0] for line in f1.lines] == ["a", "b", "c", "all"]
 
 
 def test_the_most_confused_pairs_are_of_two_classes():

@@ -4,7 +4,6 @@ import json
 
 import pages
 import pytest
-from json_lines import column_of
 from labelled import Scene, write_coco
 
 
@@ -29,7 +28,7 @@ def test_each_image_shows_what_became_of_its_boxes(evaluated):
     assert pages.kinds_of_boxes(run, first) == ["found"]
     assert pages.kinds_of_boxes(run, second) == ["found", "false positive"]
     assert pages.kinds_of_boxes(run, third) == ["missed"]
-    assert None not in column_of(first["found"] + second["found"], 1)  # their scores
+    assert None not in [box[1] for box in first["found"] + second["found"]]  # their scores
     assert third["found"][0][1] is None
     assert third["found"][0][2:6] == [8, 8, 16, 16]
     for entry in entries:
@@ -50,21 +49,21 @@ def test_the_figures_are_those_of_the_report(evaluated):
     assert missed == ["Not found as anything", ["class", "times"], [["green", 1]], [[2]]]
     assert false == ["Found where nothing is", ["class", "times"], [["blue", 1]], [[1]]]
 
-    right_in_report = 0
+    correct_count = 0
     for row in report["confusions"]["counts"]:
         if row["true"] == row["found"]:
-            right_in_report += row["count"]
+            correct_count += row["count"]
     kind_numbers = []
     for entry in entries:
-        kind_numbers += column_of(entry["found"], 6)
-    assert right_in_report == kind_numbers.count(0)
+        kind_numbers += [box[6] for box in entry["found"]]
+    assert correct_count == kind_numbers.count(0)
     assert run["floor"] == report["confusions"]["conf"]
 
 
 def test_curves_and_sides_have_names(evaluated):
     report, entries, run = evaluated
     assert run["sides"] == ["colours.onnx", "labels"]
-    assert column_of(run["kinds"], 5) == [None, 0, 1]
+    assert [kind[5] for kind in run["kinds"]] == [None, 0, 1]
     assert entries[0]["found"][0][7:] == [None, 8, 8, 16, 16]  # the label that it matches
     precision, f1 = run["curves"]
     assert precision[:2] == ["Precision at IoU 0.5, with AP50", ["recall", "precision"]]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from comparisons import labelled
-from json_lines import column_of
 
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.findings import Findings
@@ -30,9 +29,9 @@ def collector(objects, size, *, form="coco"):
 def collect(objects, rows=(), *, size=(40, 60), form="coco"):
     """Add one image of 60x40 pixels; `rows` of detections are (box, score, class id)."""
     collected = collector(objects, size, form=form)
-    boxes = np.array(column_of(rows, 0), np.float32).reshape(-1, 4)
-    scores = np.array(column_of(rows, 1), np.float32)
-    class_ids = np.array(column_of(rows, 2), np.int64)
+    boxes = np.array([box for box, _, _ in rows], np.float32).reshape(-1, 4)
+    scores = np.array([score for _, score, _ in rows], np.float32)
+    class_ids = np.array([class_id for _, _, class_id in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
     collected.collect(Record(Origin("a.png"), 0, "m", "cpu", picture=IMAGE, detections=detections))
     return collected.images[0], {finding.kind: finding for finding in collected.findings.report()}

@@ -16,10 +16,9 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = options_of(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
-OPTIONS_WITHOUT_EFFECT = []
-for option_name, option in OPTIONS.items():
-    if not option.affects_detections and option_name != "follow":
-        OPTIONS_WITHOUT_EFFECT.append(option_name)
+OPTIONS_WITHOUT_EFFECT = [
+    name for name, option in OPTIONS.items() if not option.affects_detections and name != "follow"
+]
 WORDS = {
     "apply": ["--apply", "marks.json"],
     "base": ["--base", "/"],

@@ -1,5 +1,6 @@
 """Two runs at the same time that write to one place: nothing is lost without a word."""
 
+import itertools
 import json
 import os
 import tempfile
@@ -106,9 +107,10 @@ def sources_in(path):
     return set(column_of(lines(path.read_text()), "source"))
 
 
-ALL = set()
-for image_number in range(IMAGES):
-    ALL |= {f"red/{image_number:02}.png", f"blue/{image_number:02}.png"}
+ALL = {
+    f"{colour}/{number:02}.png"
+    for colour, number in itertools.product(["red", "blue"], range(IMAGES))
+}
 
 
 # One --output

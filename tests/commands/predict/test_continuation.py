@@ -1,6 +1,7 @@
 """After Ctrl-C, a run says how to continue; who types that has what a whole run writes."""
 
 import csv
+import itertools
 import json
 import shlex
 
@@ -211,10 +212,11 @@ def test_the_same_command_goes_on_with_resume(interrupt, make_images):
 
 
 FORMATS = ("jsonl", "csv")
-FILMED = []
-for filmed_options in ("", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1"):
-    for filmed_format in FORMATS:
-        FILMED.append(pytest.param(filmed_options, filmed_format))
+OPTIONS_OF_VIDEOS = ("", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1")
+FILMED = [
+    pytest.param(options, suffix)
+    for options, suffix in itertools.product(OPTIONS_OF_VIDEOS, FORMATS)
+]
 TRACKED = [
     pytest.param("--track bytetrack", suffix, marks=optional.needs("trackers"))
     for suffix in FORMATS

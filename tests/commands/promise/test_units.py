@@ -177,14 +177,10 @@ def test_a_unit_is_written_as_it_is_read(text):
 MANY = [record(f"{number}.jpg", animal(number / 1000)) for number in range(1, 201)]
 
 
-def digest_with_seed_7(name):
-    return hashlib.sha256(f"7\0{name}".encode()).digest()
-
-
 def test_the_order_is_that_of_the_hashes_whatever_the_order_of_records():
     units = units_of(MANY)
     names = units.names(units.order)
-    assert names == sorted(names, key=digest_with_seed_7)
+    assert names == sorted(names, key=lambda name: hashlib.sha256(f"7\0{name}".encode()).digest())
     reversed_units = units_of(MANY[::-1])
     assert reversed_units.names(reversed_units.order) == names
     assert reversed_units.scores_sha256 == units.scores_sha256

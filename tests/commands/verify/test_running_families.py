@@ -9,6 +9,7 @@ import query_model
 import verify_requests
 from colour_model import image
 from damaged_graphs import maker
+from graph_edits import constant_of
 
 from detcli.commands.verify.report import SelectedBy
 from detcli.data.geometry import Image
@@ -66,7 +67,7 @@ def test_a_selection_that_mistakes_classes_for_queries_is_found(write_query_mode
 @pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])
 def test_a_planted_change_is_found(write_query_model, tails):
     def change(model):
-        [weights] = [tensor for tensor in model.graph.initializer if tensor.name == "weights"]
+        weights = constant_of(model.graph, "weights")
         values = onnx.numpy_helper.to_array(weights).copy()
         values[0, 0] += 3
         weights.CopyFrom(onnx.numpy_helper.from_array(values, "weights"))

@@ -3,6 +3,7 @@ import onnx
 import pytest
 from colour_model import image
 from damaged_graphs import maker, scaled_and_back
+from graph_edits import names_of
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, compare_tensors, difference_rank
@@ -78,10 +79,6 @@ GREY = Image.whole(image())
 RED = Image.whole(image(("red", 1, 1)))
 
 
-def report_names(outputs):
-    return [report.name for report in outputs.reports]
-
-
 def compared(left, right, *, whole_network=False, limit=0.001):
     left_probe = probe(left, at_head=not whole_network)
     right_probe = probe(right, at_head=not whole_network)
@@ -111,7 +108,7 @@ def test_heads(make_model, tail, parts):
     outputs = compared(make_model(), make_model("b.onnx", tail=tail))
     assert "first_index" not in outputs.right.index.producers
     outputs.add(RED, "red")
-    assert report_names(outputs) == parts
+    assert names_of(outputs.reports) == parts
     scores = outputs.reports[0]
     assert scores.max_absolute == 0
     assert scores.agrees is True
@@ -154,10 +151,10 @@ def test_other_outputs_are_paired_by_name_else_by_order(make_model):
     with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
         outputs = compared(first, second, whole_network=True)
     outputs.add(RED, "red")
-    assert report_names(outputs) == ["cells", "scores"]
+    assert names_of(outputs.reports) == ["cells", "scores"]
     outputs = compared(second, third, whole_network=True)
     outputs.add(RED, "red")
-    assert report_names(outputs) == ["scores and low", "cells and high"]
+    assert names_of(outputs.reports) == ["scores and low", "cells and high"]
     with pytest.raises(ModelError, match="cannot be paired"):
         compared(first, third, whole_network=True)
 
