@@ -113,7 +113,7 @@ def test_confidences_of_classes_act_before_the_limit(
     st.integers(1, 3),
 )
 def test_confidences_of_classes_act_before_suppression(
-    scores, confidences, max_det, multi_label, class_agnostic, apart
+    scores, confidences, max_det, multi_label, class_agnostic, spacing
 ):
     """Boxes whose neighbours overlap, by more the closer they are."""
     selection_options = options(0, max_det, nms_iou=0.45)
@@ -122,11 +122,11 @@ def test_confidences_of_classes_act_before_suppression(
         selection_options, multi_label=multi_label, class_agnostic=class_agnostic
     )
     head = head_of(scores)
-    head[0] *= apart
+    head[0] *= spacing
     head[2], head[3] = head[0] + 4, 10
     selected = []
     for left, class_id, score in rows(select(head, selection_options)):
-        selected.append((left // apart, class_id, score))
+        selected.append((left // spacing, class_id, score))
     assert selected == plain_select_with_nms(head, selection_options)
 
 
@@ -206,8 +206,8 @@ def best_of_each_anchor(pairs):
 def test_a_set_gives_no_more_than_it_has_anchors():
     """As `post_process_object_detection` of Hugging Face's RT-DETR takes the best of all scores."""
     head = head_of([[0.9, 0.1], [0.8, 0.7]])
-    every = replace(ALL, within_anchors=True)
-    assert select(head, every).score.tolist() == np.float32([0.9, 0.8]).tolist()
+    within_anchors = replace(ALL, within_anchors=True)
+    assert select(head, within_anchors).score.tolist() == np.float32([0.9, 0.8]).tolist()
     assert len(rows(select(head, ALL))) == 4
 
 
@@ -215,10 +215,10 @@ def test_nms_of_all_classes_together():
     """As FastestDet's and Yolo-FastestV2's authors do."""
     head = head_of([[0.9, 0.1, 0.1], [0.2, 0.8, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [40, 0, 50, 10]]).T
-    apart = SelectionOptions(0.25, 300, None, 0.5)
-    assert select(head, apart).class_id.tolist() == [0, 1, 1]
-    together = replace(apart, class_agnostic=True)
-    assert select(head, together).class_id.tolist() == [0, 1]
+    by_class = SelectionOptions(0.25, 300, None, 0.5)
+    assert select(head, by_class).class_id.tolist() == [0, 1, 1]
+    class_agnostic = replace(by_class, class_agnostic=True)
+    assert select(head, class_agnostic).class_id.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("confidence", [0.25, 0.5])

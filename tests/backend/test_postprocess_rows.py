@@ -16,8 +16,8 @@ CLASSES = 3
 ANY = SelectionOptions(conf=0.25, max_det=300, class_ids=None, nms_iou=None)
 
 
-def made(rows, dtype=np.float32):
-    """Rows of (score, class id); x1 of each box is its place."""
+def row_array(rows, dtype=np.float32):
+    """An array with a row for each (score, class id); x1 of its box is its position."""
     values = []
     for position, (score, class_id) in enumerate(rows):
         values.append((position, 0, position + 10, 10, score, class_id))
@@ -61,7 +61,7 @@ def plain_select_rows(rows, selection_options):
 )
 def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, dtype):
     selection_options = SelectionOptions(confidence, max_det, class_ids, None)
-    array = made(rows, dtype=dtype)
+    array = row_array(rows, dtype=dtype)
     selection = select_rows(array, selection_options, CLASSES)
     assert places(selection) == plain_select_rows(array, selection_options)
     assert (selection.score <= 1).all()
@@ -79,14 +79,14 @@ def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, 
 def test_confidences_of_classes_act_on_rows_before_the_limit(rows, confidences, max_det, class_ids):
     selection_options = SelectionOptions(0, max_det, class_ids, None)
     selection_options = with_conf_thresholds(selection_options, confidences, CLASSES)
-    array = made(rows)
+    array = row_array(rows)
     assert places(select_rows(array, selection_options, CLASSES)) == plain_select_rows(
         array, selection_options
     )
 
 
 def test_float16_rows_are_compared_as_float32():
-    selection = select_rows(made([(0.3, 1), (0.9, 2)], dtype=np.float16), ANY, CLASSES)
+    selection = select_rows(row_array([(0.3, 1), (0.9, 2)], dtype=np.float16), ANY, CLASSES)
     assert selection.score.tolist() == [np.float16(0.9), np.float16(0.3)]
     assert [part.dtype for part in selection] == [np.float32, np.float32, np.int64]
 
@@ -113,14 +113,14 @@ def test_they_are_the_rows_that_the_head_would_have_given(random):
     ],
 )
 def test_warnings_about_rows(rows, message, remaining_scores, recwarn):
-    assert places(select_rows(made(rows), ANY, CLASSES)) == remaining_scores
+    assert places(select_rows(row_array(rows), ANY, CLASSES)) == remaining_scores
     if message is not None:
         assert message in str(recwarn.pop(DetcliWarning).message)
     assert len(recwarn) == 0
 
 
 def test_nms_among_the_wanted():
-    rows = made([(0.8, 1), (0.9, 1), (0.7, 0), (0.6, 1)])
+    rows = row_array([(0.8, 1), (0.9, 1), (0.7, 0), (0.6, 1)])
     rows[3, [0, 2]] += 100
     selection_options = SelectionOptions(0.25, 2, None, nms_iou=0.5)
     assert places(select_rows(rows, selection_options, CLASSES)) == [1, 2]

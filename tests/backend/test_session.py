@@ -373,8 +373,8 @@ def test_constants_are_folded_and_the_head_stays(random):
     )
     image = random.random(ONES.shape).astype(np.float32)
     head = open_tensors("cpu", model, "m").run("images", image)["head"]  # type: ignore[attr-defined]
-    head_of_small = open_tensors("cpu", small, "m").run("images", image)["head"]  # type: ignore[attr-defined]
-    np.testing.assert_allclose(head, head_of_small, rtol=1e-6)
+    folded_head = open_tensors("cpu", small, "m").run("images", image)["head"]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(head, folded_head, rtol=1e-6)
 
 
 def test_a_graph_that_does_not_load_has_a_reason_and_leaves_no_file(tmp_path, monkeypatch):

@@ -47,16 +47,16 @@ def written(config):
     return fields
 
 
-def given(*arguments, groups=GROUPS, all_configurable=True):
+def config_of(*arguments, groups=GROUPS, all_configurable=True):
     """The values that predict, or another command, would get, as they are written in JSON."""
-    found = []
+    configs = []
 
     @command(*groups, all_configurable=all_configurable)
     def probe(config: Config) -> None:
-        found.append(written(config))
+        configs.append(written(config))
 
     run(probe, arguments)
-    return found[0]
+    return configs[0]
 
 
 def run(probe, *arguments):
@@ -77,14 +77,14 @@ def run(probe, *arguments):
 def test_what_is_closer_wins(arguments, variable, file, expected, write_defaults, monkeypatch):
     write_defaults(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
-    assert given("a.jpg", arguments)["model"] == expected
+    assert config_of("a.jpg", arguments)["model"] == expected
 
 
 def test_the_example_of_the_documentation_is_valid(write_defaults):
     page = Path(__file__).parents[2] / "docs/configuration.md"
     text = page.read_text(encoding="utf-8")
     write_defaults(text.partition("```toml\n")[2].partition("```")[0])
-    values = given("a.jpg")
+    values = config_of("a.jpg")
     assert values["model"] == str(Path("~/models/parking.onnx").expanduser())
     assert values["device"] == ["cpu"]
     assert values["conf"] == 0.4
@@ -109,7 +109,7 @@ def test_every_option_of_predict_can_have_a_default(write_defaults, tmp_path, mo
         "fail_if": ["any>3", "person>0"],
         "verbose": 1,
     }
-    values = given("a.jpg")
+    values = config_of("a.jpg")
     assert values == values | expected
 
 
@@ -123,41 +123,41 @@ def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
         needs["crop_square"] = 'save-crops = "d"'
         folder = '\noutput = "o/"' if switch.name in {"extend", "retry_failed"} else ""
         write_defaults(f"{switch.flag[2:]} = true\n{needs.get(switch.name, '')}{folder}")
-        assert given("a.jpg")[switch.name] is True
-        assert given("a.jpg", f"--no-{switch.flag[2:]}")[switch.name] is False
+        assert config_of("a.jpg")[switch.name] is True
+        assert config_of("a.jpg", f"--no-{switch.flag[2:]}")[switch.name] is False
     write_defaults("")
-    typed_values = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
+    typed_values = config_of("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
     assert typed_values["recursive"] is True
     assert typed_values["strict"] is True
-    assert given("a.jpg", "--no-force")["force"] is False
+    assert config_of("a.jpg", "--no-force")["force"] is False
 
 
 def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatch):
     write_defaults('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
-    values = given(groups=(Runtime, Settings), all_configurable=False)
+    values = config_of(groups=(Runtime, Settings), all_configurable=False)
     assert values["model"] == "written"
     assert values["device"] == ["cuda:1"]
     for name in ("conf", "max_det", "half"):
         assert values[name] == options_of(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-    assert given(groups=(Runtime,), all_configurable=False)["device"] == ["cpu"]
+    assert config_of(groups=(Runtime,), all_configurable=False)["device"] == ["cpu"]
 
 
 def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
     """The device that doctor requires is not the one that the user prefers."""
     write_defaults('device = "cuda"')
     monkeypatch.setenv("DETCLI_DEVICE", "cuda")
-    found = []
+    devices = []
 
     @command()
     def probe(
         device: str | None = option(None, "--device DEVICE", "", affects_detections=False),
     ) -> None:
-        found.append(device)
+        devices.append(device)
 
     run(probe)
     run(probe, "--device", "cpu")
-    assert found == [None, "cpu"]
+    assert devices == [None, "cpu"]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write_d
     path.write_bytes(text.encode(errors="surrogateescape"))
     for groups in (GROUPS, (Runtime,)):
         with pytest.raises(UsageError, match=says) as caught:
-            given(groups=groups, all_configurable=groups is GROUPS)
+            config_of(groups=groups, all_configurable=groups is GROUPS)
         assert str(path) in str(caught.value)
         assert caught.value.hint.startswith(hint)
 
@@ -239,32 +239,32 @@ def test_without_a_file_there_are_no_defaults(tmp_path, monkeypatch):
     assert path.name == "detcli.toml"
     if sys.platform == "linux":
         assert path == tmp_path / "detcli/detcli.toml"
-        assert given("a.jpg")["model"] == "yolov10n"
+        assert config_of("a.jpg")["model"] == "yolov10n"
 
 
 def test_a_file_that_is_named_must_exist(tmp_path, monkeypatch):
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match=r"none\.toml does not exist"):
-        given("a.jpg")
+        config_of("a.jpg")
 
 
 def test_a_default_without_what_it_needs_is_for_other_runs(write_defaults):
     write_defaults('blur-with = "fill"\nformat = "csv"')
-    assert given("a.jpg")["blur_with"] == "blur"
-    assert given("a.jpg", "--blur", "person", "--read")["blur_with"] == "fill"
-    assert given("a.jpg")["format"] == "csv"
-    assert given("a.jpg", "--resume", "j")["format"] is None
+    assert config_of("a.jpg")["blur_with"] == "blur"
+    assert config_of("a.jpg", "--blur", "person", "--read")["blur_with"] == "fill"
+    assert config_of("a.jpg")["format"] == "csv"
+    assert config_of("a.jpg", "--resume", "j")["format"] is None
     for typed in ("fill", "blur"):
         with pytest.raises(UsageError, match="--blur-with needs --blur"):
-            given("a.jpg", "--blur-with", typed)
+            config_of("a.jpg", "--blur-with", typed)
     write_defaults('blur = "person"\nblur-with = "fill"\nquiet = true')
-    assert given("a.jpg")["blur"] == []
-    assert given("a.jpg")["blur_with"] == "blur"
-    assert given("a.jpg", "--show")["blur_with"] == "fill"
-    assert given("a.jpg", "-v")["quiet"] is False
+    assert config_of("a.jpg")["blur"] == []
+    assert config_of("a.jpg")["blur_with"] == "blur"
+    assert config_of("a.jpg", "--show")["blur_with"] == "fill"
+    assert config_of("a.jpg", "-v")["quiet"] is False
     write_defaults('save-coco = "coco.json"')
     with pytest.raises(UsageError, match="this run only") as caught:
-        given("a.jpg", "--resume", "j")
+        config_of("a.jpg", "--resume", "j")
     assert caught.value.hint.endswith(f"(--save-coco is from {write_defaults.path})")
 
 
@@ -289,13 +289,13 @@ def test_a_default_gives_way_to_what_contradicts_it_on_the_line(
 ):
     write_defaults(default)
     name = default.partition(" ")[0].replace("-", "_")
-    assert given("a.jpg", line.split())[name] == left
+    assert config_of("a.jpg", line.split())[name] == left
 
 
 def test_what_a_default_hides_is_never_shown(write_defaults):
     write_defaults('blur = "person"')
     with pytest.raises(UsageError, match="would hide nothing"):
-        given("a.jpg", "--report", "p", "--report-link")
+        config_of("a.jpg", "--report", "p", "--report-link")
 
 
 def test_what_is_typed():
@@ -319,7 +319,7 @@ def test_what_is_typed():
         "verbose": 2,
     }
     built_in = written(Config())
-    values = given(typed.split())
+    values = config_of(typed.split())
     assert {name: value for name, value in values.items() if value != built_in[name]} == expected
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from cli.test_command import given, write_defaults  # noqa: F401 - a fixture
+from cli.test_command import config_of, write_defaults  # noqa: F401 - a fixture
 from typer.testing import CliRunner
 
 from detcli.cli.app import COMMANDS, _load, app
@@ -47,10 +47,11 @@ LISTS = {
 }
 """The lists of each command."""
 
-SINGLE = []
-for words, option in options_of_all_commands():
-    if option.flag not in LISTS.get(words[0], "").split():
-        SINGLE.append((words, option))
+SINGLE = [
+    (words, option)
+    for words, option in options_of_all_commands()
+    if option.flag not in LISTS.get(words[0], "").split()
+]
 
 
 def test_there_are_many_options_with_one_value():
@@ -74,13 +75,13 @@ def test_one_value_is_refused_when_it_is_typed_twice(words, option):
 
 def test_all_values_are_named():
     with pytest.raises(UsageError, match="--imgsz is given 3 times: 64, 640 and 64"):
-        given("a.jpg", "--imgsz", 64, "--imgsz", 640, "--imgsz=64")
+        config_of("a.jpg", "--imgsz", 64, "--imgsz", 640, "--imgsz=64")
 
 
 def test_an_alias_is_no_place_for_a_default():
     alias = ["a.jpg", "-m", "mine.onnx"]
     with pytest.raises(UsageError, match="--model is given twice") as caught:
-        given(alias, "--model", "other.onnx")
+        config_of(alias, "--model", "other.onnx")
     assert "DETCLI_MODEL and detcli.toml" in caught.value.hint
 
 
@@ -101,7 +102,7 @@ def test_an_alias_is_no_place_for_a_default():
     ],
 )
 def test_a_list_adds_up(typed, name, expected):
-    assert given("x.jpg", typed.split())[name] == expected
+    assert config_of("x.jpg", typed.split())[name] == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_list_adds_up(typed, name, expected):
 )
 def test_what_contradicts_itself_in_a_list_is_refused(typed, message):
     with pytest.raises(UsageError, match=message):
-        given("x.jpg", typed.split())
+        config_of("x.jpg", typed.split())
 
 
 @pytest.mark.parametrize(
@@ -130,11 +131,11 @@ def test_what_contradicts_itself_in_a_list_is_refused(typed, message):
     ],
 )
 def test_of_a_flag_the_last_counts(typed, expected):
-    assert given("x.jpg", typed.split())["rect"] is expected
+    assert config_of("x.jpg", typed.split())["rect"] is expected
 
 
 def test_verbose_counts():
-    assert given("x.jpg", "-v", "-v")["verbose"] == 2
+    assert config_of("x.jpg", "-v", "-v")["verbose"] == 2
 
 
 @pytest.mark.parametrize(
@@ -153,17 +154,17 @@ def test_verbose_counts():
 )
 def test_a_list_in_the_file_adds_up(text, name, expected, write_defaults):  # noqa: F811
     write_defaults(text)
-    assert given("x.jpg")[name] == expected
+    assert config_of("x.jpg")[name] == expected
 
 
 def test_a_list_in_the_file_hides_all_of_it(write_defaults):  # noqa: F811
     write_defaults('blur = ["dog", "car"]')
-    assert given("x.jpg", "--save", "out")["blur"] == ["dog", "car"]
+    assert config_of("x.jpg", "--save", "out")["blur"] == ["dog", "car"]
 
 
 def test_the_command_line_replaces_the_list_of_the_file(write_defaults):  # noqa: F811
     write_defaults('classes = ["person", "car"]')
-    assert given("x.jpg", "--classes", "dog", "--classes", "cat")["classes"] == ["dog", "cat"]
+    assert config_of("x.jpg", "--classes", "dog", "--classes", "cat")["classes"] == ["dog", "cat"]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +183,10 @@ def test_the_command_line_replaces_the_list_of_the_file(write_defaults):  # noqa
 def test_what_cannot_add_up_in_the_file_is_refused(text, message, write_defaults):  # noqa: F811
     write_defaults(text)
     with pytest.raises(UsageError, match=message):
-        given("x.jpg")
+        config_of("x.jpg")
 
 
 def test_a_variable_holds_a_list(monkeypatch):
     monkeypatch.setenv("DETCLI_DEVICE", "cpu,openvino")
-    assert given("x.jpg")["device"] == ["cpu", "openvino:CPU"]
-    assert given("x.jpg", "--device", "cpu")["device"] == ["cpu"]
+    assert config_of("x.jpg")["device"] == ["cpu", "openvino:CPU"]
+    assert config_of("x.jpg", "--device", "cpu")["device"] == ["cpu"]

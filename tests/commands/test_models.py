@@ -153,8 +153,8 @@ def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, invoke, bu
 
     before = files()
     assert before["codes"] == [file("bundled", bundled.stat().st_size, bundled)]
-    whole, half = before["yolov10n"]
-    assert whole == file("to fetch", revision=COMMIT)
+    full_precision, half = before["yolov10n"]
+    assert full_precision == file("to fetch", revision=COMMIT)
     assert half == file("to fetch", revision=COMMIT, half=True)
     assert hub.requests == []
     hub.add("yolov10s", b"small")

@@ -87,8 +87,8 @@ def promise(monkeypatch):
     return replaced
 
 
-def jsons_of(results):
-    """The detections of each image, as what JSON has."""
+def as_dicts(results):
+    """Each image's detections as a dict."""
     return [detections.to_dict() for detections in results]
 
 
@@ -264,7 +264,7 @@ def test_an_array_of_images_is_a_list_of_them(make_model, random, count):
             results = detector(images)
             assert isinstance(results, list)
             expected = [detector(image.copy()) for image in images]
-            assert jsons_of(results) == jsons_of(expected)
+            assert as_dicts(results) == as_dicts(expected)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_images_may_be_paths_or_pillows(make_model, make_image):
         with PillowImage.open(path) as opened:
             pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
             results = detector([str(path), path] + pillows)
-        assert jsons_of(results) == [expected] * 5
+        assert as_dicts(results) == [expected] * 5
         assert detector(str(path)).to_dict() == expected
         assert detector(pillows[1]).to_dict() == expected
 
@@ -564,7 +564,7 @@ def test_threads_share_a_detector(make_model, random, device, tile):
         rounds = len(thin("rounds of images in threads", range(8), 2))
         with ThreadPoolExecutor(8) as threads:
             results = list(threads.map(detector, list(images) * rounds))
-    assert jsons_of(results) == expected * rounds
+    assert as_dicts(results) == expected * rounds
 
 
 @pytest.mark.slow

@@ -58,12 +58,12 @@ class Zeros:
     def __init__(self, size, count):
         self._size = size
         self._count = count
-        self.read = 0
+        self.chunks_read = 0
 
     def after(self, first_chunk):
         yield first_chunk
         for _ in range(self._count):
-            self.read += 1
+            self.chunks_read += 1
             yield bytes(self._size)
 
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_an_image_is_refused_at_the_first_look():
     zeros = Zeros(2**16, 1000)
     with pytest.raises(DecodeError, match="not in a known image format"):
         gather(zeros.after(bytes(2**16)), 2**40)
-    assert zeros.read == 0
+    assert zeros.chunks_read == 0
 
 
 def test_more_bytes_than_a_jpeg_can_need_are_refused():
@@ -82,7 +82,7 @@ def test_more_bytes_than_a_jpeg_can_need_are_refused():
     zeros = Zeros(2**20, 10_000)
     with pytest.raises(DecodeError, match="too large"):
         gather(zeros.after(jpeg), 2**40)
-    assert zeros.read < 198
+    assert zeros.chunks_read < 198
 
 
 def test_a_long_file_of_many_images_is_read():

@@ -249,10 +249,10 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
         monkeypatch.setattr(module, "stdin_chunks", lambda _: itertools.repeat(chunk, count))
         tracemalloc.start()
         try:
-            images = 0
+            image_count = 0
             for _ in read_stdin(DecodeOptions(), SourceProgress()):
-                images += 1
-            assert images == count
+                image_count += 1
+            assert image_count == count
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

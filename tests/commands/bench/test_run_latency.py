@@ -16,7 +16,7 @@ CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder
 
 
 def names_of_images(make_image):
-    """The names of three images, whose square is further from the corner in each."""
+    """The names of three images, each with its square further from the corner."""
     first = make_image("0.png", ("red", 0, 0))
     second = make_image("1.png", ("red", 1, 1))
     third = make_image("2.png", ("red", 2, 2))

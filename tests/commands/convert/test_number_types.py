@@ -21,8 +21,7 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, is_half, is_quantised
 from detcli.model.recognise import read_graph
 
-CONVOLUTION_NODES = [f"node {name}" for name in CONVOLUTIONS]
-"""The names of the nodes."""
+EXPECTED_CONVOLUTION_NAMES = [f"node {name}" for name in CONVOLUTIONS]
 
 FAR = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -55,7 +54,7 @@ def in_float16(model, values):
         return ReferenceEvaluator(model).run(None, {"given": values})
 
 
-def convolution_nodes(model):
+def convolution_names(model):
     """The names of the convolutions of a model."""
     return [node.name for node in model.graph.node if node.op_type == "Conv"]
 
@@ -83,7 +82,7 @@ def test_any_tail(tail, keep, size, random):
     np.testing.assert_allclose(rows[scores], expected[scores], atol=0.005, rtol=0.002)
     assert is_half(half)
     assert not is_half(model)
-    assert convolution_nodes(half) == CONVOLUTION_NODES
+    assert convolution_names(half) == EXPECTED_CONVOLUTION_NAMES
     types_of_weights = set()
     for tensor in half.graph.initializer:
         if tensor.name.endswith("_kernel"):
@@ -210,7 +209,7 @@ def test_it_is_recognised_and_keeps_its_names(convolution_network):
     quantised = to_int8(convolution_network, RANGES)
     assert convolution_network.SerializeToString(deterministic=True) == before
     assert is_quantised(quantised.graph)
-    assert convolution_nodes(quantised) == CONVOLUTION_NODES
+    assert convolution_names(quantised) == EXPECTED_CONVOLUTION_NAMES
     contract = read_graph(infer_shapes(convolution_network), "m").contract
     assert read_graph(infer_shapes(quantised), "m").contract == contract
 

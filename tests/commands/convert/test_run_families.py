@@ -57,8 +57,8 @@ def types_of(path):
     return types
 
 
-def assert_same(first, second, within=0.01):
-    """Boxes, scores and classes are the same, within a tolerance."""
+def assert_close(first, second, within=0.01):
+    """Boxes, scores and classes are equal, within a tolerance."""
     for left, right in zip(first, second, strict=True):
         assert np.allclose(left, right, atol=within)
 
@@ -70,7 +70,7 @@ def assert_same(first, second, within=0.01):
 def test_an_appended_selection_gives_the_same_detections(write_small_query_model, tail, no_object):
     path = write_small_query_model(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
-    assert_same(detected(path), detected(output))
+    assert_close(detected(path), detected(output))
     old = ModelFile.read(path).detector()
     new = ModelFile.read(output).detector()
     assert new.layout is Layout.END_TO_END
@@ -100,14 +100,14 @@ def test_a_selection_is_cut_off(write_small_query_model, tail):
     assert len(model.graph.output) == 2
     # The one that is left chooses queries.
     assert [node.op_type for node in model.graph.node].count("TopK") == 1
-    assert_same(detected(write_small_query_model(tail)), detected(output))
+    assert_close(detected(write_small_query_model(tail)), detected(output))
 
 
 @pytest.mark.parametrize(("tail", "keep_io"), [("pair", True), ("deploy", False), ("rows", False)])
 def test_attention_that_overflows_float16_stays_in_float32(write_small_query_model, tail, keep_io):
     path = write_small_query_model(tail, attention=3e5)
     output = converted(path, half=True, keep_io=keep_io)
-    assert_same(detected(path), detected(output), within=0.05)
+    assert_close(detected(path), detected(output), within=0.05)
     types = types_of(output)
     assert types["MatMul", "products"] == onnx.TensorProto.FLOAT
     assert types["Softmax", "products"] == onnx.TensorProto.FLOAT
@@ -122,7 +122,7 @@ def test_boxes_joined_of_centre_and_size_are_converted(write_small_query_model, 
     assert ModelFile.read(path).detector().family == "RF-DETR"
     preprocess = "stretch,scale=0.00392156862745098,mean=0:0:0,std=1:1:1"
     output = converted(path, preprocess, **{option: True}, tolerance={"score": 0.25, "corner": 1})
-    assert_same(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
+    assert_close(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
 
 
 def test_a_norm_that_squares_large_values_stays_in_float32(write_small_query_model):
@@ -150,7 +150,7 @@ def test_a_norm_that_squares_large_values_stays_in_float32(write_small_query_mod
 
 @pytest.mark.parametrize("batch", [2, "dynamic"])
 def test_a_batch_of_queries(write_small_query_model, batch):
-    assert_same(
+    assert_close(
         detected(write_small_query_model()),
         detected(converted(write_small_query_model(), batch=batch)),
     )

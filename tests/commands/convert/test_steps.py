@@ -201,7 +201,7 @@ def scaled_convolutions():
 
 
 def uniform_batches(values):
-    """Batches of one image, which has this value everywhere."""
+    """One batch per value: one image filled with it."""
     return [np.full((1, 3, 64, 64), value, np.float32) for value in values]
 
 

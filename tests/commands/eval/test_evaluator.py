@@ -46,8 +46,8 @@ def test_the_figures_are_those_of_pycocotools(seed):
     images = random_images(random, 8 * seed, categories=4)
     # Category 3 has detections and no boxes, category 4 neither.
     for index, image in enumerate(images):
-        labels_of_three = image.objects[image.objects["category"] < 3]
-        images[index] = image._replace(objects=labels_of_three)
+        labels_of_first_categories = image.objects[image.objects["category"] < 3]
+        images[index] = image._replace(objects=labels_of_first_categories)
     if seed % 3 == 0:  # more detections of a class than take part
         labels = []
         detections = []

@@ -59,7 +59,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_images,
 
 
 def stems_in(folder):
-    """The names of the files of a folder, without their suffixes."""
+    """The names of the files of a folder without their suffixes; hidden files are left out."""
     return {path.stem for path in folder.glob("[!.]*")}
 
 

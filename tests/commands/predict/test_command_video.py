@@ -56,12 +56,12 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
     rotate(make_video(frames=70, red_from=0), (1, 0, 0, -1))
     late = predict("clip.mp4 --conf 0.6 --start 6 --save out").records
     single_run, merged = in_shards("clip.mp4 --conf 0.6")
-    whole = lines(single_run)
-    in_parts = lines(merged)
+    single_run_records = lines(single_run)
+    merged_records = lines(merged)
     assert len(late) == 10
-    assert len(whole) == 70
-    assert len(in_parts) == 70
-    for record in late + whole + in_parts:
+    assert len(single_run_records) == 70
+    assert len(merged_records) == 70
+    for record in late + single_run_records + merged_records:
         assert record["detections"]
         for detection in record["detections"]:
             left, top, _, _ = box_of(detection)

@@ -136,7 +136,7 @@ def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
 
 
 def copies_by_source(review):
-    """The copies of images that a review shows of each unit."""
+    """The entry of each unit in images.jsonl."""
     return record_by_source(lines((review / "images.jsonl").read_text()))
 
 

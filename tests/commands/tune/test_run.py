@@ -26,13 +26,13 @@ def names_with(word, names):
     return [name for name in names if word in name]
 
 
-def ways_asked_for(commands, command):
-    """The ways for which a command was started, in order."""
-    ways = []
-    for name, way in commands.asked:
+def started_configurations(commands, command):
+    """The configurations for which a command was started, in order."""
+    configurations = []
+    for name, configuration in commands.asked:
         if name == command:
-            ways.append(way)
-    return ways
+            configurations.append(configuration)
+    return configurations
 
 
 @pytest.mark.usefixtures("commands")
@@ -83,7 +83,7 @@ def test_a_model_that_cannot_be_quantised_is_a_reason(rows, commands):
     assert len(names) == 2
     for name in names:
         assert by_name[name]["error"] == "already in 8 bits"
-    assert len(ways_asked_for(commands, "convert")) == 1
+    assert len(started_configurations(commands, "convert")) == 1
 
 
 def test_without_the_cpu_there_is_nothing_to_compare_with(
@@ -224,8 +224,8 @@ def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
     by_name = rows("--device", "cpu,openvino")
     assert len(by_name["cpu"]["many"]["turns"]) == 3
     assert len(by_name["cpu int8"]["many"]["turns"]) == 1
-    last_ways = ways_asked_for(commands, "bench")[-4:]
-    assert len(set(last_ways)) == 4  # one after the other, not one thrice
+    last_configurations = started_configurations(commands, "bench")[-4:]
+    assert len(set(last_configurations)) == 4  # one after the other, not one thrice
 
 
 def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
@@ -283,8 +283,8 @@ def test_few_boxes_are_a_doubt(tune, make_model, tuning_images, commands):
 
 def test_a_single_way_is_compared_with_nothing(tune, make_model, tuning_images, commands):
     for name in ("predict", "convert"):
-        for way in ("cuda", "tensorrt", "openvino"):
-            commands.failures[name, way] = NONE
+        for configuration in ("cuda", "tensorrt", "openvino"):
+            commands.failures[name, configuration] = NONE
     commands.failures["convert"] = UsageError("already in 8 bits")
     for size in ("batch 4", "batch 16", "workers 1", "workers 4"):
         commands.failures["bench", f"cpu {size}"] = InferenceError("out of memory: 8 GB")

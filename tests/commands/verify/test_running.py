@@ -157,11 +157,11 @@ def plan(make_model, tmp_path):
     model = cut(infer_shapes(onnx.load(paths["whole"])), "scores")
     paths["neither"].write_bytes(model.SerializeToString())
 
-    def run(names, **values):
+    def plan_models(names, **values):
         models = [paths[name] for name in names.split()]
         return plan_of(*models, **values)
 
-    return run
+    return plan_models
 
 
 def devices(plan):

@@ -260,9 +260,9 @@ def test_what_runs_do_not_say(reports, verify, compare_records, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record("1.png", box())) + "\n")
     unlike = reports(0, tmp_path / "a.jsonl", tmp_path / "b.jsonl")["unlike"]
-    of_left, of_right = unlike
-    assert of_left.startswith("the left run does not say its settings, ")
-    assert of_right.startswith("the right run does not say its settings,")
+    left_message, right_message = unlike
+    assert left_message.startswith("the left run does not say its settings, ")
+    assert right_message.startswith("the right run does not say its settings,")
     assert verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-q").stderr == ""
     mixed = record("2.png", box(), settings=SETTINGS | {"conf": 0.3})
     right = [record("1.png", box(name="auto\x1b[31m")), record("2.png", box())]

@@ -102,7 +102,7 @@ def test_an_output_that_is_a_constant(bisected):
 
 
 def prefix_tensors(model, prefix):
-    """Rename what the nodes of a graph make, but for the head."""
+    """Put a prefix before the name of every tensor that a node makes, but the head."""
     new_names = {}
     for node in model.graph.node:
         for name in node.output:

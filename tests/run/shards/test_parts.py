@@ -72,7 +72,7 @@ def film_frames(count, source="film.mp4", **fields):
 
 
 def reasons_of(merge):
-    """What each fault of a merge is."""
+    """The reason of each fault in a merge."""
     return [fault.reason for fault in merge.faults]
 
 

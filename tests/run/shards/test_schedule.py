@@ -127,15 +127,15 @@ def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
     assert column_of(records, "source") == names_of(count)
     failed = set(column_of(records_with(records, "error"), "source"))
     assert failed == deadly & set(names_of(count))
-    images = 0
+    input_count = 0
     crossings = 0
     names_of_messages = []
     for counts in game.completed:
-        images += counts.images + counts.failed
+        input_count += counts.images + counts.failed
         crossings += counts.zones_and_lines.total()
         for name, _ in counts.messages:
             names_of_messages.append(name)
-    assert images == count
+    assert input_count == count
     assert crossings == count - len(failed)
     assert sorted(names_of_messages) == sorted(names_of(count))
 

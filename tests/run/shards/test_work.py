@@ -93,8 +93,8 @@ class Play:
         """The shards that are done, in the order in which they were."""
         return [report.task.shard.number for report in self.of(Done)]
 
-    def told_records(self):
-        """How many records each progress tells of."""
+    def reported_counts(self):
+        """How many records each progress report counts."""
         return [progress.records for progress in self.of(Progress)]
 
     def records(self):
@@ -139,7 +139,7 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert first.counts.failed == 1
     assert second.counts.images == 7
     assert second.counts.frames == 9
-    assert sum(play.told_records()) == 29
+    assert sum(play.reported_counts()) == 29
     play.work(play.tasks()[:1])  # whose part is there already
     assert len(play.of(Done)) == 4
 
@@ -229,7 +229,7 @@ def test_an_outage_is_no_result(tmp_path, names, make_model):
 
 
 def missing_names(folder, count):
-    """The names of so many images that are not there."""
+    """`count` names of images that do not exist."""
     return [str(folder / f"gone {number}.png") for number in range(count)]
 
 
@@ -278,7 +278,7 @@ def test_progress_is_told_at_the_end_of_a_task_and_else_now_and_then(
     monkeypatch.setattr("detcli.run.shards.work.time", clock)
     play = Play(tmp_path / "boxes", names[:6], 3, make_model())
     play.work()
-    assert play.told_records() == [3, 3]
+    assert play.reported_counts() == [3, 3]
 
 
 def test_the_size_of_a_task_is_the_number_of_its_names(tmp_path, names, make_model):
@@ -314,7 +314,7 @@ def test_progress_is_told_every_half_second(tmp_path, names, make_model, monkeyp
     monkeypatch.setattr("detcli.run.shards.work.time", clock)
     play = Play(tmp_path / "boxes", names[:4], 4, make_model())
     play.work()
-    assert play.told_records() == [2, 2]
+    assert play.reported_counts() == [2, 2]
 
 
 def worker_with_items(*items):

@@ -11,7 +11,7 @@ from detcli.run.shards.workers import ATTEMPTS, Ended, More, Workers
 
 
 def written_shards(store, count):
-    """The manifest of a run of so many shards, each of one name."""
+    """The manifest of a run of `count` shards, each of one name."""
     names = [str(number) for number in range(count)]
     return written(store, names, 1)
 
