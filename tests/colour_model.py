@@ -8,6 +8,7 @@ exporters write.
 
 import numpy as np
 import onnx
+from graph_edits import constant_of
 from onnx import TensorProto, helper, numpy_helper
 
 CELL = 8
@@ -227,9 +228,8 @@ class _Graph:
 def save_external(path, stride=CELL, location="weights.bin", **options):
     """Write a body whose constants are all in a file beside it."""
     model = build("body")
-    for tensor in model.graph.initializer:
-        if tensor.name == "stride":
-            tensor.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
+    tensor = constant_of(model.graph, "stride")
+    tensor.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
     if options:  # constants as nodes instead
         for tensor in model.graph.initializer:
             node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)

@@ -5,7 +5,7 @@ An averaging convolution makes the cells, and others of one pixel hand them on.
 
 import colour_model
 import numpy as np
-from damaged_graphs import maker, redirect
+from graph_edits import insert_nodes, position_of_producer, redirect_readers
 from onnx import helper, numpy_helper
 
 CONVOLUTIONS = ["layer1", "layer2", "layer3", "layer4", "cells"]
@@ -30,20 +30,19 @@ def build(tail="body", scale=1.0, **options):
     pool = graph.node[0]
     assert pool.op_type == "AveragePool"
     graph.node.remove(pool)
-    for position, node in enumerate(nodes):
-        graph.node.insert(position, node)
+    insert_nodes(graph, 0, nodes)
     # Scores that a layer leaves would be logits. This activation changes nothing from 0 to 1.
-    scores = maker(model, "scores")
-    scores.output[0] = "linear"
+    position = position_of_producer(graph, "scores")
+    graph.node[position].output[0] = "linear"
     final = helper.make_node("HardSigmoid", ["linear"], ["scores"], alpha=1.0, beta=0.0)
-    graph.node.insert(list(graph.node).index(scores) + 1, final)
+    graph.node.insert(position + 1, final)
     return model
 
 
 def behind_a_convolution(weight, pads=0, **options):
     """The colour model, with a layer in front of it."""
     model = colour_model.build(**options)
-    redirect(model, "images", "mixed")
+    redirect_readers(model.graph.node, "images", "mixed")
     node = helper.make_node("Conv", ["images", "weight"], ["mixed"], pads=[pads] * 4)
     model.graph.node.insert(0, node)
     model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))

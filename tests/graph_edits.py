@@ -23,11 +23,16 @@ def node_of(graph, operator):
 
 
 def position_of_producer(graph, tensor):
-    """Where the node that makes a tensor is in the graph's list of nodes."""
-    for position, node in enumerate(graph.node):
-        if tensor in node.output:
-            return position
-    raise LookupError(tensor)
+    """The index in `graph.node` of the only node that produces a tensor."""
+    positions = [position for position, node in enumerate(graph.node) if tensor in node.output]
+    if len(positions) != 1:
+        raise LookupError(f"{len(positions)} nodes produce {tensor}")
+    return positions[0]
+
+
+def producer_of(graph, tensor):
+    """The only node that produces a tensor."""
+    return graph.node[position_of_producer(graph, tensor)]
 
 
 def constant_of(graph, name):
@@ -50,14 +55,19 @@ def insert_nodes(graph, position, nodes):
         graph.node.insert(position + offset, node)
 
 
-def read_from(nodes, tensor, new_name):
+def redirect_readers(nodes, tensor, new_name):
     """Let nodes read another tensor wherever they read this one."""
     for node in nodes:
         node.input[:] = [new_name if name == tensor else name for name in node.input]
 
 
-def rename_tensor(nodes, tensor, new_name):
-    """Give a tensor another name wherever nodes make or read it."""
-    read_from(nodes, tensor, new_name)
+def rename_outputs(nodes, tensor, new_name):
+    """Give a tensor another name where a node produces it, not where it is read."""
     for node in nodes:
         node.output[:] = [new_name if name == tensor else name for name in node.output]
+
+
+def rename_tensor(nodes, tensor, new_name):
+    """Give a tensor another name wherever nodes produce or read it."""
+    redirect_readers(nodes, tensor, new_name)
+    rename_outputs(nodes, tensor, new_name)

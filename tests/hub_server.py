@@ -153,11 +153,13 @@ class StorageHandler(Handler):
             hub.over.wait(60)
             return
         digest = self.path.strip("/")
-        content = b""
+        content = None
         for name, recorded_content in hub.files.items():
             if hashlib.sha256(recorded_content).hexdigest() == digest:
                 content = faults.contents.get(name, recorded_content)
                 break
+        if content is None:
+            raise LookupError(digest)
         status, headers, start = 200, {}, 0
         byte_range = self.headers.get("Range")
         if byte_range and not faults.ignore_ranges:

@@ -57,6 +57,7 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     parts.update(check.CHECKS, check.SANITIZERS, check.BENCHMARKS)
     assert set(outcomes) == parts
     assert check.CHECKS
+    assert bench.KERNELS
     for name in list(check.CHECKS) + list(bench.KERNELS):
         assert outcomes[name] == "failed", name
     assert outcomes["network"] == "passed"  # for want of a model

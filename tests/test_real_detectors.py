@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from conftest import SHARED
 from families import described, overlap
+from graph_edits import node_of
 from head_checks import read
 from thinning import thin
 
@@ -155,10 +156,8 @@ def test_priors_are_those_that_an_ultraface_holds_itself(shared):
     model = onnx.load(shared("real/ultraface-rfb-320.onnx"))
     image = np.random.default_rng(1).random((1, 3, 240, 320), np.float32)
     decoded, contract = read(model, image=image)
-    slices = [node for node in model.graph.node if node.op_type == "Slice"]
-    for output in model.graph.output:
-        if output.name == "boxes":
-            output.name = slices[0].input[0]
+    outputs = {output.name: output for output in model.graph.output}
+    outputs["boxes"].name = node_of(model.graph, "Slice").input[0]
     raw, other_contract = read(model, image=image)
     assert contract.family == "UltraFace"
     assert other_contract.family == "UltraFace"

@@ -17,6 +17,7 @@ import json_lines
 import numpy as np
 import optional
 import pytest
+from folders import files_in
 from json_lines import column_of
 
 pytestmark = pytest.mark.slow
@@ -226,7 +227,7 @@ def test_a_label_line_that_is_there_twice_is_a_finding(case, detcli, shared):
         "-q",
     )
     findings = json.loads(process.stdout)["findings"]
-    assert "twice" in "\n".join(column_of(findings, "kind"))
+    assert any("twice" in finding["kind"] for finding in findings), findings
 
 
 def test_ids_of_images_named_on_windows(case, predict_case, tmp_path):
@@ -300,7 +301,7 @@ def test_an_image_of_a_blurred_dataset_is_made_anew(name, case, predict_case, tm
     options = ("--blur", "person", "--save-dataset", "data", "--box-format", "cxcywh")
     _, process = predict_case(name, options, "--conf", "0.99", model="three.onnx")
     assert process.returncode == 0, process.stderr
-    (saved,) = (tmp_path / "data").rglob(name)
+    (saved,) = [path for path in files_in(tmp_path / "data") if path.name == name]
     data = saved.read_bytes()
     assert data != original
     assert data.count(b"\xff\xd8\xff") == 1

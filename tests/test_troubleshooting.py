@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from colour_model import build, image
 from commands.doctor.fakes import fake_driver
-from damaged_graphs import maker
 from documentation.shells import skip_without_jq
+from graph_edits import insert_nodes, position_of_producer
 from installed import install_metadata
 from onnx import helper, numpy_helper
 from thinning import thin
@@ -77,13 +77,14 @@ def boosted(model):
     dtype = helper.tensor_dtype_to_np_dtype(graph.input[0].type.tensor_type.elem_type)
     graph.initializer.append(numpy_helper.from_array(np.array(1000, dtype), "thousand"))
     chain = ["raw_scores", "boosted", "boosted_again", "lowered", "scores"]
-    source = maker(model, "scores")
-    source.output[:] = ["raw_scores"]
-    position = list(graph.node).index(source) + 1
+    position = position_of_producer(graph, "scores")
+    graph.node[position].output[:] = ["raw_scores"]
+    nodes = []
     for step, operator in enumerate(("Mul", "Mul", "Div", "Div")):
         node = helper.make_node(operator, [chain[step], "thousand"], [chain[step + 1]])
         node.name = chain[step + 1]
-        graph.node.insert(position + step, node)
+        nodes.append(node)
+    insert_nodes(graph, position + 1, nodes)
     return model
 
 
@@ -203,10 +204,10 @@ def lacks_cuda():
     return {"libcudnn.so.9", "libcublasLt.so.13"} <= missing
 
 
-IDS = [title[:30] for title, _ in TRIED]
+SHORT_TITLES = [title[:30] for title, _ in TRIED]
 
 
-@pytest.mark.parametrize(("title", "block"), TRIED, ids=IDS)
+@pytest.mark.parametrize(("title", "block"), TRIED, ids=SHORT_TITLES)
 def test_a_complaint_is_answered(title, block, environment_without_gpu):
     assert title
     skip_without_what_the_page_assumes(block)

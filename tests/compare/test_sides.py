@@ -2,7 +2,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import cell_box, image
-from damaged_graphs import maker
+from graph_edits import producer_of
 
 from detcli.compare.sides import DetectorSide, GraphSide, max_detections_of_graph
 from detcli.config.config import Settings
@@ -64,7 +64,7 @@ def test_any_number_of_images_with_our_own_selection(make_model):
 def test_rows_of_unknown_classes(make_model, tmp_path):
     """A tail that divides where it should take the rest makes such classes."""
     model = onnx.load(make_model(tail="authors"))
-    maker(model, "class_float").input[0] = "second_index"
+    producer_of(model.graph, "class_float").input[0] = "second_index"
     (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
     side = graph_side(tmp_path / "broken.onnx", STRICT)
     with pytest.warns(DetcliWarning, match="1 rows have an unknown class id, such as"):
@@ -74,7 +74,7 @@ def test_rows_of_unknown_classes(make_model, tmp_path):
 
 def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
     model = onnx.load(make_model(tail="authors"))
-    maker(model, "detections").input.pop()
+    producer_of(model.graph, "detections").input.pop()
     (tmp_path / "five.onnx").write_bytes(model.SerializeToString())
     model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
     (tmp_path / "five.onnx").write_bytes(model.SerializeToString())

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph
-from graph_edits import add_constants, rename_tensor
+from graph_edits import add_constants, rename_outputs
 from head_checks import IMAGE, file_of
 from onnx import ModelProto, helper
 
@@ -117,7 +117,7 @@ def coarse(make_model):
     path = make_model()
     model = ModelProto.FromString(path.read_bytes())
     (output,) = model.graph.output
-    rename_tensor(model.graph.node, output.name, "joined")
+    rename_outputs(model.graph.node, output.name, "joined")
     constants = {"coarse_step": np.float32(2.5), "coarse_zero": np.uint8(0)}
     add_constants(model.graph, constants)
     quantise = helper.make_node(

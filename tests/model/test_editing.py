@@ -116,28 +116,22 @@ def assert_computes_the_head(body, model, image):
     """The cut graph's output is the whole graph's tensor of that name."""
     with_head_as_output = onnx.ModelProto()
     with_head_as_output.CopyFrom(model)
-    for value in model.graph.value_info:
-        if value.name == "head":
-            with_head_as_output.graph.output.append(value)
+    values = {value.name: value for value in model.graph.value_info}
+    with_head_as_output.graph.output.append(values["head"])
     [head] = run(body, image)
     np.testing.assert_array_equal(head, run(with_head_as_output, image)[1], strict=True)
     assert np.ptp(head) > 0
 
 
-@pytest.mark.parametrize(
-    ("tail", "opset", "dtype", "size"),
-    [
-        ("ultralytics", 13, np.float32, None),
-        ("ultralytics", 18, np.float16, 64),
-        ("authors", 17, np.float16, None),
-        ("authors", 18, np.float32, 64),
-        ("body", 17, np.float32, 64),
-        ("transposed", 17, np.float32, 64),
-        ("ultralytics", 17, np.float32, 64),
-        ("authors", 17, np.float32, 64),
-        ("one-to-many", 17, np.float32, 64),
-    ],
-)
+WHOLE_GRAPHS: list[tuple[str, int, type[np.floating], int | None]] = [
+    ("ultralytics", 13, np.float32, None),
+    ("ultralytics", 18, np.float16, 64),
+    ("authors", 17, np.float16, None),
+    ("authors", 18, np.float32, 64),
+] + [(tail, 17, np.float32, 64) for tail in colour_model.TAILS]
+
+
+@pytest.mark.parametrize(("tail", "opset", "dtype", "size"), WHOLE_GRAPHS)
 def test_the_body_computes_the_same_head_as_the_whole_graph(tail, opset, dtype, size, random):
     model = infer_shapes(colour_model.build(tail, size=size, opset=opset, dtype=dtype))
     model = set_metadata(model, {"task": "detect"})

@@ -73,7 +73,7 @@ def test_parameters_are_the_learnt_tensors(nodes, expected):
         '<ir_version: 8, opset_import: ["": 17]> g (float[1, 3, 4, 4] x) => (float y) '
         f"{{ {nodes} }}"
     )
-    add_constants(model.graph, dict.fromkeys("wbmvs", np.zeros(3, np.float32)))
+    add_constants(model.graph, {name: np.zeros(3, np.float32) for name in "wbmvs"})
     assert names_of(parameters(GraphIndex(model.graph))) == expected
 
 

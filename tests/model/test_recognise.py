@@ -14,7 +14,7 @@ from graph_edits import (
     constant_of,
     insert_nodes,
     position_of_producer,
-    read_from,
+    redirect_readers,
 )
 from head_checks import renamed
 from head_graphs import model_of, suppressed
@@ -47,7 +47,7 @@ def after(model, tensor, operators):
         name = f"{tensor}_{step}"
         nodes.append(helper.make_node(operator, [last] + arguments, [name], **attributes))
         last = name
-    read_from(model.graph.node[position + 1 :], tensor, last)
+    redirect_readers(model.graph.node[position + 1 :], tensor, last)
     insert_nodes(model.graph, position + 1, nodes)
     add_constants(model.graph, {"scale": np.float32(0.1), "zero_point": np.uint8(0)})
     return model

@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import cell_box, image
-from graph_edits import read_from
+from graph_edits import redirect_readers
 from onnx import helper, numpy_helper
 
 from detcli import Detector, Settings
@@ -23,7 +23,7 @@ def detected(model, image, preprocess=None, conf=0.6):
 def with_node(model, operator, constant, attributes=None):
     """A model that does something with its input first."""
     graph = model.graph
-    read_from(graph.node, "images", "prepared")
+    redirect_readers(graph.node, "images", "prepared")
     graph.initializer.append(numpy_helper.from_array(constant, "prepares"))
     node = helper.make_node(operator, ["images", "prepares"], ["prepared"], **(attributes or {}))
     graph.node.insert(0, node)

@@ -48,3 +48,19 @@ def test_nothing_is_left_after_clearing():
     assert not inputs.has("a.jpg", None)
     assert not inputs.has("c.mp4", 0)
     assert inputs.file_stamp("c.mp4") is None
+
+
+@given(st.text())
+def test_a_stamp_of_any_form_is_the_same_text_again(file_stamp):
+    inputs = RecordedInputs()
+    inputs.add("a.jpg", None, file_stamp)
+    assert inputs.file_stamp("a.jpg") == file_stamp
+
+
+def test_names_of_all_kinds_are_told_apart():
+    inputs = RecordedInputs()
+    inputs.add("", None, None)
+    inputs.add("\udcff.jpg", None, "10-1")
+    assert inputs.has("", None)
+    assert inputs.file_stamp("\udcff.jpg") == "10-1"
+    assert not inputs.has("\udcfe.jpg", None)

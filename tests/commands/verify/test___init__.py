@@ -9,7 +9,8 @@ import pages
 import pytest
 import thinning
 from colour_model import NAMES, build
-from damaged_graphs import far_and_back, maker
+from damaged_graphs import far_and_back
+from graph_edits import producer_of
 from json_lines import column_of
 from saved_records import report_of
 
@@ -156,7 +157,7 @@ def test_two_that_find_nothing(verify, make_model, make_image):
 def test_bisecting_needs_two_networks(verify, compared_images, tmp_path, make_model):
     """A graph's own selection follows the same network."""
     model = build("authors")
-    maker(model, "rank_u").input[0] = "class_index"
+    producer_of(model.graph, "rank_u").input[0] = "class_index"
     (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
     completed = verify(tmp_path / "tail.onnx", "--images", compared_images, "--conf", 0.6)
     assert completed.returncode == 6

@@ -9,7 +9,7 @@ import optional
 import pytest
 import verify_requests
 from colour_model import image, image_of
-from damaged_graphs import maker
+from graph_edits import producer_of
 from verify_requests import plan_of
 
 from detcli.backend import cuda, nvidia
@@ -38,7 +38,7 @@ def verified(*models, items=ITEMS, **values):
 
 def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     model = onnx.load(make_model(tail="authors"))
-    maker(model, "detections").output[0] = "forward"
+    producer_of(model.graph, "detections").output[0] = "forward"
     for name, value in (("from", -1), ("to", -1000), ("rows_axis", 1), ("by", -1)):
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([value]), name))
     read = ["forward", "from", "to", "rows_axis", "by"]

@@ -8,8 +8,7 @@ import pytest
 import query_model
 import verify_requests
 from colour_model import image
-from damaged_graphs import maker
-from graph_edits import constant_of
+from graph_edits import constant_of, producer_of
 
 from detcli.commands.verify.report import SelectedBy
 from detcli.data.geometry import Image
@@ -57,7 +56,7 @@ def test_a_selection_that_mistakes_classes_for_queries_is_found(write_query_mode
     """rf-detr 1320: the position in Q x C is taken for the query."""
 
     def change(model):
-        maker(model, "column").input[0] = "labels"
+        producer_of(model.graph, "column").input[0] = "labels"
 
     report = verified(write_query_model("model.onnx", "deploy", change=change))
     assert not report.agree

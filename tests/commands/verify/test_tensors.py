@@ -2,8 +2,8 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import image
-from damaged_graphs import maker, scaled_and_back
-from graph_edits import names_of
+from damaged_graphs import scaled_and_back
+from graph_edits import names_of, producer_of
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, compare_tensors, difference_rank
@@ -118,7 +118,7 @@ def test_heads(make_model, tail, parts):
 def test_the_worst_image_is_kept(make_model, tmp_path):
     path = make_model()
     model = scaled_and_back(onnx.load(path), "scores", 1)
-    maker(model, "scaled").op_type = "Min"  # scores are never above 0.5
+    producer_of(model.graph, "scaled").op_type = "Min"  # scores are never above 0.5
     model.graph.initializer[-2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.5), "factor"))  # type: ignore[arg-type]
     (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
     outputs = compared(path, tmp_path / "b.onnx")

@@ -10,11 +10,11 @@ from colour_model import build
 from damaged_graphs import (
     bypassed,
     far_and_back,
-    maker,
     scaled_and_back,
     swapped,
     without_transpose,
 )
+from graph_edits import producer_of
 from onnx import helper
 from verify_requests import parsed, probe
 
@@ -126,7 +126,9 @@ def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, size
     left = additions(hide=0, length=1)
     right = additions(0, hide=0, length=1)
     for model in (left, right):
-        maker(model, "y").CopyFrom(helper.make_node("Add", ["t0", "c"], ["y"], name="join"))
+        producer_of(model.graph, "y").CopyFrom(
+            helper.make_node("Add", ["t0", "c"], ["y"], name="join")
+        )
     monkeypatch.setattr(module, "TENSORS_PER_ROUND", size)
     assert bisected(left, right, size=(8, 8)).node.name == "n0"
 

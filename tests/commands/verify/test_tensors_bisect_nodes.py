@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from colour_model import build
-from damaged_graphs import maker
+from graph_edits import producer_of
 from onnx import helper, numpy_helper
 from verify_requests import IMAGE, parsed
 
@@ -120,7 +120,7 @@ def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
     right = build()
     prefix_tensors(left, "a")
     prefix_tensors(right, "b")
-    maker(right, "bscores").input[0] = "faded"
+    producer_of(right.graph, "bscores").input[0] = "faded"
     right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))  # type: ignore[arg-type]
     right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
     bisection = bisected(left, right)
