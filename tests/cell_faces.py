@@ -141,7 +141,7 @@ def retinaface_expected(out, size, *, smallest=16):
     priors = []
     for stride, lengths in ((8, (1, 2)), (16, (4, 8)), (32, (16, 32))):
         centre = (cells(size, stride, 2) + 0.5) * stride
-        sides_of_cell = smallest * np.repeat(lengths, 2).reshape(2, 2)  # two squares
+        sides_of_cell = [[length * smallest] * 2 for length in lengths]
         sides = np.tile(sides_of_cell, (len(centre) // 2, 1))
         priors.append(np.concatenate([centre, sides], 1))
     return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]

@@ -47,11 +47,6 @@ def film(count, film=FILM, step=10):
     return [frame(number, film, number * step) for number in range(count)]
 
 
-def live(*times, film=DOOR, step=20):
-    """Like `live_frames`, with times that are given one by one."""
-    return live_frames(times, film, step)
-
-
 def live_frames(times, film=DOOR, step=20):
     """Frames of a camera, at these frames of the video."""
     frames = []
@@ -178,8 +173,7 @@ def rotate(path, matrix=(0, 1, -1, 0), box=b"tkhd", *, last=False):
     data = bytearray(path.read_bytes())
     at = (data.rindex if last else data.index)(box) + 4
     first = at + (52 if data[at] else 40) - (4 if box == b"mvhd" else 0)
-    fixed_point = np.multiply(matrix, 1 << 16)
-    a, b, c, d = fixed_point.round().astype(int).tolist()
+    a, b, c, d = [round(part * (1 << 16)) for part in matrix]
     struct.pack_into(">9i", data, first, a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
     return path

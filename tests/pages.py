@@ -25,15 +25,15 @@ def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
     return detection
 
 
-def record(source, *boxes, **more_fields):
-    """Like `record_of`, with boxes that are given one by one."""
-    return record_of(source, boxes, **more_fields)
-
-
-def record_of(source, boxes, **more_fields):
-    """The record of an image of 80x60 pixels."""
+def record_of(source, boxes=(), **more_fields):
+    """The record of an image of 80x60 pixels, with the boxes as its detections."""
     fields = sample_records.image(source).to_json()
     return fields | {"width": 80, "height": 60, "detections": boxes} | more_fields
+
+
+def record(source, *boxes):
+    """`record_of` with the boxes as arguments, as a benchmark calls it."""
+    return record_of(source, boxes)
 
 
 def failure(source, message="it is torn", hint="fetch it again"):
@@ -93,8 +93,12 @@ def chunk(folder, number):
 
 
 def kinds_of_boxes(run, entry):
-    """What became of each box of an entry, in the words of its run."""
-    return [run["kinds"][row[6]][0] for row in entry["found"]]
+    """The kind of each box of an entry, as its run names it."""
+    kinds = []
+    for row in entry["found"]:
+        kind_number = row[6]
+        kinds.append(run["kinds"][kind_number][0])
+    return kinds
 
 
 def shown(folder):
@@ -103,12 +107,11 @@ def shown(folder):
     for entries_of_run in entries_by_run(folder):
         classes = []
         for entry in entries_of_run:
-            for new_class in entry.pop("classes", []):
-                classes.append(new_class[1])
+            for _, class_name, *_ in entry.pop("classes", []):
+                classes.append(class_name)
             boxes = []
-            for row in entry.pop("found", []):
-                class_number = row[0]
-                boxes.append([classes[class_number]] + row[1:])
+            for class_number, *fields_of_box in entry.pop("found", []):
+                boxes.append([classes[class_number]] + fields_of_box)
             name = entry.pop("picture", None)
             image = name and (folder / f"pictures/{name}.jpg").read_bytes()
             entries_of_sources[entry["source"]] = entry, boxes, image

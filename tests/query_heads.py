@@ -4,12 +4,7 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 
 
-def index_of(graph, *outputs):
-    """Like `index_of_all`, with outputs that are given one by one."""
-    return index_of_all(graph, outputs)
-
-
-def index_of_all(graph, outputs):
+def index_of(graph, outputs):
     """The index of a graph that ends in these outputs, with the shapes of its tensors."""
     return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
 

@@ -32,6 +32,11 @@ def image(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5
     return Record(Origin(source), index, "m", "cpu", picture=pixels, detections=detections)
 
 
+def captions_of(shapes):
+    """The captions of the zones or lines that an image shows."""
+    return [caption for caption, _ in shapes]
+
+
 def detected(rows, names=("person", "car")):
     """Rows of x1, y1, x2, y2, score and class id as detections."""
     table = np.array(rows, np.float32).reshape(-1, 6)

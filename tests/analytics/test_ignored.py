@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import shapely
-from analytics.overlays import captions_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sample_records import failure, image
+from sample_records import captions_of, failure, image
 
 from detcli.analytics import Watcher
 from detcli.analytics.ignored import shares_inside

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import optional
 import pytest
-from analytics.overlays import captions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import FILM, Film, detected, frame, image
+from sample_records import FILM, Film, captions_of, detected, frame, image
 
 from detcli.analytics import Watcher, zones
 from detcli.analytics.zones import Crossings

@@ -161,12 +161,13 @@ def test_python_cannot_make_what_the_line_cannot(values):
 
 
 def rules():
-    """Each option with one that it needs or excludes, and which of both it does."""
+    """Pairs of options of which the first needs or excludes the second, with that verb."""
     pairs = []
     for name, option in OPTIONS.items():
-        for needed_name in " ".join(option.needs).split():
-            pairs.append((name, needed_name, "needs"))
-        for excluded_name in " ".join(option.excludes).split():
+        for needed_names in option.needs:
+            for needed_name in needed_names.split():
+                pairs.append((name, needed_name, "needs"))
+        for excluded_name in option.excludes:
             pairs.append((name, excluded_name, "excludes"))
     return pairs
 

@@ -69,7 +69,7 @@ def test_indexing_gives_detections_again(index, rows):
     assert selected.xyxy.shape == (len(rows), 4)
     assert selected.xyxy[:, 0].tolist() == rows
     assert selected.score.tolist() == detections().score[rows].tolist()
-    assert selected.class_id.tolist() == np.array([2, 0, 1])[rows].tolist()
+    assert selected.class_id.tolist() == [[2, 0, 1][row] for row in rows]
 
 
 @pytest.mark.parametrize("index", [3, [3], np.array([True, False])])

@@ -21,12 +21,7 @@ def box(corners=STONE, score=0.5, name="animal", **more_fields):
     return fields | more_fields
 
 
-def image(source, *boxes, **more_fields):
-    """Like `image_of`, with boxes that are given one by one."""
-    return image_of(source, boxes, **more_fields)
-
-
-def image_of(source, boxes, width=1000, height=800, **more_fields):
+def image(source, boxes=(), width=1000, height=800, **more_fields):
     """A record, without what repeats do not need."""
     fields = {"source": source, "width": width, "height": height, "detections": list(boxes)}
     return fields | more_fields
@@ -37,7 +32,7 @@ def folder(name, count, *boxes):
     records = []
     for number in range(count):
         copies = [dict(fields) for fields in boxes]
-        records.append(image_of(f"{name}/{number}.jpg", copies))
+        records.append(image(f"{name}/{number}.jpg", copies))
     return records
 
 
@@ -89,8 +84,8 @@ def test_a_group_says_where_it_is_and_which_images_it_begins_and_ends_with():
 def test_an_overlap_of_the_very_limit_is_enough():
     assert MIN_IOU == 0.85
     records = folder("a", 9, box((0, 0, 100, 100), 0.9))
-    at_limit = image("a/x.jpg", box((0, 0, 85, 100)))
-    below_limit = image("a/x.jpg", box((0, 0, 84.9, 100)))
+    at_limit = image("a/x.jpg", [box((0, 0, 85, 100))])
+    below_limit = image("a/x.jpg", [box((0, 0, 84.9, 100))])
     assert len(find(records + [at_limit])) == 1
     assert find(records + [below_limit]) == []
 
@@ -98,12 +93,12 @@ def test_an_overlap_of_the_very_limit_is_enough():
 @pytest.mark.parametrize(
     "record",
     [
-        image("b/x.jpg", box()),
-        image("a/c/x.jpg", box()),
-        image("x.jpg", box()),
-        image("a/x.jpg", box(name="person")),
-        image("a/x.jpg", box(repeated=3)),
-        image("a/x.jpg", box((100, 200, 100, 300))),
+        image("b/x.jpg", [box()]),
+        image("a/c/x.jpg", [box()]),
+        image("x.jpg", [box()]),
+        image("a/x.jpg", [box(name="person")]),
+        image("a/x.jpg", [box(repeated=3)]),
+        image("a/x.jpg", [box((100, 200, 100, 300))]),
     ],
     ids=["folder", "subfolder", "no folder", "class", "marked before", "no area"],
 )
@@ -112,10 +107,10 @@ def test_a_box_of_another_camera_or_class_does_not_count(record):
 
 
 def test_frames_of_a_video_are_images_of_its_camera():
-    frames = [image("a/night.mp4", box(), frame=number) for number in range(10)]
+    frames = [image("a/night.mp4", [box()], frame=number) for number in range(10)]
     (group,) = find(frames)
     assert group.place == "a/night.mp4"
-    assert find(frames[:9] + [image("a/day.mp4", box(), frame=9)]) == []
+    assert find(frames[:9] + [image("a/day.mp4", [box()], frame=9)]) == []
 
 
 def test_images_without_a_folder_have_the_working_folder():
@@ -126,7 +121,7 @@ def test_images_of_another_size_are_compared_by_fractions():
     small = []
     for number in range(5):
         halved = box((50, 100, 100, 150))
-        small.append(image(f"a/small{number}.jpg", halved, width=500, height=400))
+        small.append(image(f"a/small{number}.jpg", [halved], width=500, height=400))
     (group,) = find(folder("a", 5, box()) + small)
     assert group.image_count == 10
 
@@ -144,18 +139,18 @@ def test_the_group_with_the_most_images_is_the_first():
 
 
 def test_numbers_go_on_behind_those_of_groups_that_were_dropped_before():
-    marked_before = image("a/known.jpg", box((0, 0, 9, 9), repeated=17))
+    marked_before = image("a/known.jpg", [box((0, 0, 9, 9), repeated=17)])
     (group,) = find([marked_before] + folder("a", 10, box()))
     assert group.number == 18
 
 
 def test_a_box_with_few_images_leaves_its_neighbours_to_others():
-    alone = image("a/alone.jpg", box((90, 200, 190, 300), 0.99))  # IoU 0.82 with the stone
+    alone = image("a/alone.jpg", [box((90, 200, 190, 300), 0.99)])  # IoU 0.82 with the stone
     between = folder("a", 10, box((95, 200, 195, 300), 0.4))  # IoU 0.90 with both
     groups = find([alone] + between)
     assert image_counts(groups) == [11]
     stones = folder("b", 9, box(score=0.6))
-    groups = find(stones + [image("b/x.jpg", box(score=0.4))])
+    groups = find(stones + [image("b/x.jpg", [box(score=0.4)])])
     assert image_counts(groups) == [10]
 
 
@@ -241,7 +236,7 @@ def test_stones_are_those_that_detections_compared_in_turn_show():
                     boxes.append(box((left, top, left + 90, top + 60), numbers.uniform(0.2, 0.9)))
             left, top = numbers.uniform(0, 700), numbers.uniform(0, 500)
             boxes.append(box((left, top, left + 150, top + 120), 0.8))  # an animal that walks by
-            records.append(image_of(f"site{site}/{index}.jpg", boxes))
+            records.append(image(f"site{site}/{index}.jpg", boxes))
     in_turn = []
     for (folder_name, class_name), images in locations_in_turn(records):
         in_turn.append((folder_name, class_name, len(images), min(images), max(images)))
@@ -270,7 +265,7 @@ boxes_of_image = st.lists(
 )
 images = st.lists(
     st.builds(
-        lambda folder_name, boxes: image_of(f"{folder_name}/a.jpg", boxes),
+        lambda folder_name, boxes: image(f"{folder_name}/a.jpg", boxes),
         st.sampled_from(["a", "b"]),
         boxes_of_image,
     ),
@@ -307,7 +302,7 @@ def test_groups_of_jittering_boxes_are_those_of_a_comparison_of_all_pairs(seed):
             width, height = np.exp(numbers.choice([3.0, 4.0, 5.0], 2) + numbers.normal(0, 0.05, 2))
             corners = np.round([left, top, left + width, top + height], 2)
             boxes.append(box(corners.tolist(), 0.5))
-        records.append(image_of(f"a/{index}.jpg", boxes))
+        records.append(image(f"a/{index}.jpg", boxes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "MIN_IMAGES", 3)
         assert summaries(find(records)) == slow_groups(records)

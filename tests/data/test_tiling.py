@@ -13,12 +13,7 @@ from detcli.core.errors import UsageError
 from detcli.data.tiling import merge
 
 
-def detections_of(*rows):
-    """Like `detections_from`, with rows that are given one by one."""
-    return detections_from(rows)
-
-
-def detections_from(rows):
+def detections_from(rows=()):
     """Detections, best first, from rows as in `with_classes`, in pixels of an area."""
     return detected(sorted(with_classes(rows), key=lambda row: -row[4]))
 
@@ -109,9 +104,9 @@ def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
     best = (-5, 0, 10, 20, 0.6)
     alike = (-5, 0, 10, 18, 0.5)
     of_another_class = (-5, 0, 10, 19, 0.4, 1)
-    remaining = rows(merge([detections_of(best, alike, of_another_class)], [(0, 0, 50, 50)]))
+    remaining = rows(merge([detections_from([best, alike, of_another_class])], [(0, 0, 50, 50)]))
     assert remaining == [best + (0,), alike + (0,), of_another_class]  # 0.9 is not above 0.9
-    remaining = rows(merge([detections_of(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
+    remaining = rows(merge([detections_from([best, (-5, 0, 10, 18.5, 0.5)])], [(0, 0, 50, 50)]))
     assert remaining == [best + (0,)]
 
 
@@ -204,8 +199,8 @@ def test_boxes_end_with_their_area_wherever_it_is():
     areas = Tiling(100, overlap=0.2).areas((180, 180))
     assert areas[-2] == (80, 80, 180, 180)
     assert areas[-1] == (0, 0, 180, 180)
-    nothing = detections_of()
-    beyond = detections_of((50, 60, 120, 130, 0.9))
+    nothing = detections_from()
+    beyond = detections_from([(50, 60, 120, 130, 0.9)])
     merged = merge([nothing, nothing, nothing, beyond, nothing], areas)
     assert rows(merged) == [(130, 140, 180, 180, 0.9, 0)]
 
@@ -218,10 +213,10 @@ def test_pieces_in_a_row_are_one_object(scores):
     first, middle, last = scores
     merged = merge(
         [
-            detections_of((50, 20, 100, 60, first)),
-            detections_of((0, 20, 100, 60, middle)),
-            detections_of((0, 20, 70, 60, last)),
-            detections_of(),
+            detections_from([(50, 20, 100, 60, first)]),
+            detections_from([(0, 20, 100, 60, middle)]),
+            detections_from([(0, 20, 70, 60, last)]),
+            detections_from(),
         ],
         areas,
     )
@@ -234,20 +229,20 @@ def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole()
     small = (5, 20, 20, 40, 0.6)
     in_the_whole = (40, 50, 60, 70, 0.9)
     areas = [
-        detections_of(large, piece),
-        detections_of(small),
-        detections_of((41, 0, 62, 8, 0.4, 1), in_the_whole),
+        detections_from([large, piece]),
+        detections_from([small]),
+        detections_from([(41, 0, 62, 8, 0.4, 1), in_the_whole]),
     ]
     expected = [(85, 20, 100, 40, 0.6, 0), large]
     assert rows(merge(areas, PAIR, 20)) == expected
     assert len(rows(merge(areas, PAIR))) == 4
-    assert rows(merge([detections_of(), detections_of(), areas[2]], PAIR, 20)) == [
+    assert rows(merge([detections_from(), detections_from(), areas[2]], PAIR, 20)) == [
         (41, 0, 62, 8, 0.4, 1)
     ]
 
 
 def test_an_object_of_one_pixel_counts_unless_small_ones_are_dropped():
-    areas = [detections_of(), detections_of(), detections_of((40, 50, 41, 51, 0.9))]
+    areas = [detections_from(), detections_from(), detections_from([(40, 50, 41, 51, 0.9)])]
     assert rows(merge(areas, PAIR)) == [(40, 50, 41, 51, 0.9, 0)]
     assert rows(merge(areas, PAIR, 1)) == []
 
@@ -255,20 +250,20 @@ def test_an_object_of_one_pixel_counts_unless_small_ones_are_dropped():
 def test_pieces_that_share_one_pixel_are_one_object():
     """It is the only pixel that both tiles show."""
     areas = [(0, 0, 10, 10), (9, 9, 19, 19), (0, 0, 19, 19)]
-    pieces = [detections_of((5, 5, 10, 10, 0.9)), detections_of((0, 0, 5, 5, 0.8))]
-    assert rows(merge(pieces + [detections_of()], areas)) == [(5, 5, 14, 14, 0.9, 0)]
+    pieces = [detections_from([(5, 5, 10, 10, 0.9)]), detections_from([(0, 0, 5, 5, 0.8)])]
+    assert rows(merge(pieces + [detections_from()], areas)) == [(5, 5, 14, 14, 0.9, 0)]
 
 
 def test_fewer_detections_than_areas_are_refused():
     with pytest.raises(ValueError):  # noqa: PT011 - zip words it
-        merge([detections_of(), detections_of()], PAIR)
+        merge([detections_from(), detections_from()], PAIR)
 
 
 def test_without_overlap_the_whole_joins():
     areas = Tiling(100, overlap=0).areas((100, 200))
-    pieces = [detections_of((50, 20, 100, 60, 0.9)), detections_of((0, 20, 50, 60, 0.8))]
-    assert len(merge(pieces + [detections_of()], areas)) == 2
-    assert rows(merge(pieces + [detections_of((50, 20, 150, 60, 0.3))], areas)) == [
+    pieces = [detections_from([(50, 20, 100, 60, 0.9)]), detections_from([(0, 20, 50, 60, 0.8)])]
+    assert len(merge(pieces + [detections_from()], areas)) == 2
+    assert rows(merge(pieces + [detections_from([(50, 20, 150, 60, 0.3)])], areas)) == [
         (50, 20, 150, 60, 0.9, 0)
     ]
 
@@ -303,19 +298,16 @@ def plain_merge(detections_of_areas, areas):
         merged.append(merged_row(members, table))
     remaining = []
     for _, _, row in sorted(merged):
-        if not is_among(row, remaining):
+        # Not if one of them is nearly the same box, of the same class.
+        if not any(row[5] == other[5] and is_twice(row[:4], other[:4]) for other in remaining):
             remaining.append(row)
     return remaining
 
 
-def is_among(row, other_rows):
-    """Whether one of the other rows is nearly the same box, of the same class."""
-    return any(row[5] == other[5] and is_twice(row[:4], other[:4]) for other in other_rows)
-
-
 def rows_in_the_image(detections_of_areas, areas):
     """The rows of all areas, without what is outside of its area."""
-    _, _, right_end, bottom_end = np.max(areas, axis=0).tolist()
+    right_end = max(area[2] for area in areas)
+    bottom_end = max(area[3] for area in areas)
     image_edges = [0, 0, right_end, bottom_end]
     table = []
     for area, detections in zip(areas, detections_of_areas, strict=True):
@@ -521,13 +513,13 @@ def test_many_rows_are_merged_in_reasonable_memory(random):
 @pytest.mark.parametrize(("right", "objects"), [(25, 1), (24, 2)])
 def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objects):
     """Of 300 pixels the other has 150, or 140; neither is near a seam."""
-    of_tile = detections_of((10, 10, 40, 20, 0.9))
-    of_image = detections_of((10, 10, right, 20, 0.8))
-    merged = merge([of_tile, detections_of(), of_image], PAIR)
+    of_tile = detections_from([(10, 10, 40, 20, 0.9)])
+    of_image = detections_from([(10, 10, right, 20, 0.8)])
+    merged = merge([of_tile, detections_from(), of_image], PAIR)
     assert len(merged) == objects
 
 
 def test_the_image_is_as_large_as_the_last_area_whatever_the_order_of_the_tiles():
     areas = [RIGHT, LEFT, WHOLE]
-    merged = merge([detections_of(), detections_of(), detections_of()], areas)
+    merged = merge([detections_from(), detections_from(), detections_from()], areas)
     assert merged.image_size == (100, 180)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from folders import names_in
-from pages import PREDICT, box, grey, make, record
+from pages import PREDICT, box, grey, make, record_of
 
 from detcli.core.errors import OutputError, UsageError
 from detcli.page import one_file
@@ -24,7 +24,7 @@ def test_the_path_says_whether_a_page_is_one_file(tmp_path):
 
 
 def test_all_code_is_in_the_file_and_its_policy_names_it(tmp_path):
-    text = make(tmp_path / "new/page.html", [record("a.jpg", box())]).read_text("utf-8")
+    text = make(tmp_path / "new/page.html", [record_of("a.jpg", [box()])]).read_text("utf-8")
     assert names_in(tmp_path / "new") == ["page.html"]
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', text.split("<script>")[0]) == []
     assert 'src="files/' not in text
@@ -36,13 +36,13 @@ def test_all_code_is_in_the_file_and_its_policy_names_it(tmp_path):
 
 def test_more_images_than_one_file_may_have_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(one_file, "MAX_IMAGES", 2)
-    path = make(tmp_path / "page.html", [record("earlier.jpg", box())])
+    path = make(tmp_path / "page.html", [record_of("earlier.jpg", [box()])])
     page = Page(path, PREDICT)
-    page.add(record("a.jpg", box()), grey)
-    page.add(record("without.jpg"), None)
-    page.add(record("b.jpg", box()), grey)
+    page.add(record_of("a.jpg", [box()]), grey)
+    page.add(record_of("without.jpg"), None)
+    page.add(record_of("b.jpg", [box()]), grey)
     with pytest.raises(OutputError, match="would have more than 2 images") as caught:
-        page.add(record("c.jpg", box()), grey)
+        page.add(record_of("c.jpg", [box()]), grey)
     for advice in ("--sample", "--only-detections", str(tmp_path / "page")):
         assert advice in caught.value.hint
     page.close()
@@ -57,7 +57,7 @@ def test_more_bytes_than_one_file_may_have_are_refused(tmp_path, monkeypatch):
 
     def add_all():
         for number in range(500):
-            page.add(record(f"{number}.jpg"), lambda: PageImage(noise))
+            page.add(record_of(f"{number}.jpg"), lambda: PageImage(noise))
 
     with pytest.raises(OutputError, match="more than 2 MB"):
         add_all()
@@ -71,7 +71,7 @@ def test_a_run_that_is_stopped_leaves_what_it_has(tmp_path):
     def run():
         page = Page(path, PREDICT)
         try:
-            page.add(record("a.jpg", box()), grey)
+            page.add(record_of("a.jpg", [box()]), grey)
             raise KeyboardInterrupt
         finally:
             page.close()
@@ -89,8 +89,8 @@ def test_nothing_but_a_page_is_replaced(tmp_path):
     with pytest.raises(UsageError, match="is not a page of detcli"):
         Page(path, PREDICT)
     path.unlink()
-    make(path, [record("first.jpg")])
-    make(path, [record("second.jpg")])
+    make(path, [record_of("first.jpg")])
+    make(path, [record_of("second.jpg")])
     assert "first.jpg" not in path.read_text("utf-8")
     with pytest.raises(UsageError, match="is one of the inputs"):
         Page(path, PREDICT, {path})
@@ -113,7 +113,9 @@ def test_images_of_a_video_that_are_dropped_are_not_in_the_file(tmp_path, monkey
     from detcli.page import page as module
 
     monkeypatch.setattr(module, "VIDEO_IMAGES", 4)
-    records = [record("a.mp4", box(), frame=number, time_s=float(number)) for number in range(16)]
+    records = [
+        record_of("a.mp4", [box()], frame=number, time_s=float(number)) for number in range(16)
+    ]
     text = make(tmp_path / "page.html", records).read_text("utf-8")
     (images,) = re.findall(r"inlined.images = (\{.*\});", text)
     assert images.count(":") == 4

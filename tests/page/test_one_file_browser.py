@@ -2,7 +2,7 @@
 
 import axe
 import pytest
-from pages import box, make, record
+from pages import box, make, record_of
 
 pytestmark = pytest.mark.slow
 
@@ -12,8 +12,10 @@ HOSTILE = "</script><script>document.title='run'</script><!--\u2028'\".jpg"
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory):
     """A page in one file, and one in a folder, of the same records."""
-    records = [record(f"site{number % 2}/{number}.jpg", box(number % 3)) for number in range(6)]
-    records.append(record(f"in/{HOSTILE}", box(0, 0.4)))
+    records = [
+        record_of(f"site{number % 2}/{number}.jpg", [box(number % 3)]) for number in range(6)
+    ]
+    records.append(record_of(f"in/{HOSTILE}", [box(0, 0.4)]))
     folder = tmp_path_factory.mktemp("sent")
     make(folder / "page", records)
     (folder / "alone").mkdir()

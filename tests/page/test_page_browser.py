@@ -2,7 +2,7 @@
 
 import pytest
 from nasty_names import NASTY
-from pages import box, failure, images, make, record, record_of
+from pages import box, failure, images, make, record_of
 from thinning import thin
 
 from detcli.config.ignored import IgnoredZone
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
     """400 images: a person on each, a car on every 4th, nothing on the first; two failures."""
-    records = [record("pics/000.jpg")]
+    records = [record_of("pics/000.jpg")]
     for n in range(1, 400):
         cars = [box(1, 0.9, (20, 20, 70, 50))] if n % 4 == 0 else []
         warned = {"warnings": ["it is odd"]} if n == 7 else {}
@@ -326,7 +326,7 @@ def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
     from selenium.webdriver.common.keys import Keys
 
     monkeypatch.setattr(module, "VIDEO_IMAGES", 16)
-    page = make(tmp_path / "page", frames(100) + [record("a.jpg")])
+    page = make(tmp_path / "page", frames(100) + [record_of("a.jpg")])
     browser.open(page, "#view=timeline")
     assert "100 frames, 99 boxes, at most 2 at once" in browser.text("#view-timeline figure")
     assert browser.texts(".legend li") == ["person", "car"]
@@ -350,7 +350,7 @@ def test_streams_that_end_alike_can_be_told_apart(browser, tmp_path):
     records = []
     for number, time in ((1, "2026-01-01T12:00:01Z"), (2, "2026-01-01T12:00:02Z")):
         source = f"rtsp://camera{number}/live/stream"
-        records.append(record(source, box(), frame=0, time_s=0.0, time=time))
+        records.append(record_of(source, [box()], frame=0, time_s=0.0, time=time))
     browser.open(make(tmp_path / "page", records))
     assert browser.names() == [
         "2026-01-01 12:00:01 UTC · camera1/live/stream",
@@ -413,7 +413,7 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
             Line.parse("gate=0.5,0,0.5,1"),
         ),
     )
-    browser.open(make(tmp_path / "page", [record("a.jpg", tracked, without_track)], about))
+    browser.open(make(tmp_path / "page", [record_of("a.jpg", [tracked, without_track])], about))
     browser.go("#picture=0")
     zones = "return [...document.querySelectorAll('#stage .place path:not(.casing)')]"
     assert browser.run(f"{zones}.map((path) => path.getAttribute('d'))")[:2] == [
@@ -438,8 +438,8 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
 
 
 def test_the_class_of_a_second_network_is_shown_and_found(browser, tmp_path):
-    first = record("a.jpg", box(0, 0.9) | {"classified": "red fox"}, box(0, 0.8))
-    second = record("b.jpg", box(0, 0.7) | {"classified": "hare"})
+    first = record_of("a.jpg", [box(0, 0.9) | {"classified": "red fox"}, box(0, 0.8)])
+    second = record_of("b.jpg", [box(0, 0.7) | {"classified": "hare"}])
     browser.open(make(tmp_path / "page", [first, second]))
     browser.go("#picture=0")
     assert browser.texts("#stage .label text") == ["person 0.90 red fox", "person 0.80"]
@@ -458,7 +458,7 @@ def test_ignored_polygons_are_dim_in_the_images_that_they_are_for(browser, tmp_p
             IgnoredZone.parse("0,0,10,0,10,10"),
         ),
     )
-    records = [record("site7/a.jpg", box(0, 0.9)), record("site8/a.jpg")]
+    records = [record_of("site7/a.jpg", [box(0, 0.9)]), record_of("site8/a.jpg")]
     browser.open(make(tmp_path / "page", records, about))
     assert browser.run("return document.querySelectorAll('.tile .ignored').length") == 3
     paths = "return [...document.querySelectorAll('#stage .ignored')]"
@@ -478,7 +478,7 @@ def test_names_are_never_markup(browser, tmp_path):
     records = []
     for number, name in enumerate(HOSTILE):
         detection = box(number, 0.5, name=name) | {"text": name, "zones": [name]}
-        records.append(record(name, detection, warnings=[name]))
+        records.append(record_of(name, [detection], warnings=[name]))
     records += [failure(name, name, name) for name in HOSTILE]
     about = RunInfo("predict", [(name, name) for name in HOSTILE[:5]])
     tables = [PageTable(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]

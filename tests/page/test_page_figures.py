@@ -5,7 +5,7 @@ import re
 
 import axe
 import pytest
-from pages import box, failure, grey, make, record, record_of
+from pages import box, failure, grey, make, record_of
 from thinning import RUNS_WHOLE, note, thin
 
 from detcli.config.shapes import Line
@@ -38,7 +38,7 @@ def page_with_tables(tmp_path_factory):
     ]
     return make(
         tmp_path_factory.mktemp("compared") / "page",
-        [record("a.jpg"), record("b.jpg"), record("c.jpg")],
+        [record_of("a.jpg"), record_of("b.jpg"), record_of("c.jpg")],
         ABOUT,
         [[found_person], [missed_car], [found_person, missed_car]],
         Conclusion(["differs: 2 boxes", "left: a.onnx on cpu"], tables, curves, agree=False),
@@ -114,7 +114,7 @@ def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, page_with
 def test_a_curve_of_one_point_is_a_dot(browser, tmp_path):
     lines = [("car", 3, 1, [0.75]), ("all", 3, 1, [0.5])]
     curves = [Curves("F1", ("confidence", "F1"), lines)]
-    page = make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(curves=curves))
+    page = make(tmp_path / "page", [record_of("a.jpg")], ABOUT, [[]], Conclusion(curves=curves))
     browser.open(page, "#view=figures")
     paths = browser.run(
         "return [...document.querySelectorAll('.curves path')]"
@@ -136,7 +136,7 @@ def test_a_verdict_is_red_or_green(browser, page_with_tables, tmp_path):
     colour = "return getComputedStyle(document.querySelector('#summary p')).color"
     red = browser.run(colour)
     conclusion = Conclusion(["they agree"], agree=True)
-    browser.open(make(tmp_path / "page", [record("a.jpg")], ABOUT, [[]], conclusion))
+    browser.open(make(tmp_path / "page", [record_of("a.jpg")], ABOUT, [[]], conclusion))
     assert browser.run(colour) != red
     border = "return getComputedStyle(document.querySelector('#summary')).borderLeftColor"
     border_of_agreement = browser.run(border)
@@ -176,7 +176,7 @@ def long_words(tmp_path_factory):
     ]
     return make(
         tmp_path_factory.mktemp("long") / "page",
-        [record("street.jpg"), failure("torn.jpg")],
+        [record_of("street.jpg"), failure("torn.jpg")],
         RunInfo("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [boxes, None],
         Conclusion(tables=[PageTable("Worst images", columns, worst, [[0]])]),  # type: ignore[arg-type]
@@ -269,7 +269,7 @@ def test_ten_thousand_images_are_paged_through(browser, ten_thousand):
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
     """A page with something of each kind."""
-    records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg")]
+    records = [record_of("a.jpg", [box()], warnings=["it is odd"]), failure("torn.jpg")]
     tracked = box(0, 0.9) | {"track_id": 1, "crossed": [{"line": "gate", "to": "left"}]}
     for number in range(5):
         boxes = [tracked] + [box(1, 0.5)] * number

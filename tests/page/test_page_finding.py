@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from pages import box, make, record, record_of
+from pages import box, make, record_of
 
 from detcli.page.page import Page, PageImage
 from detcli.page.run_info import RunInfo
@@ -21,11 +21,11 @@ def mixed(tmp_path_factory):
     """Five images, whose classes and names are alike in part."""
     light = box(1, 0.6, (10, 10, 20, 20), name="traffic light")
     records = [
-        record("in/a.jpg", box(0, 0.9), light),
-        record("in/b.jpg", box(0, 0.45, (0, 0, 60, 60)), box(2, 0.8)),
-        record("in/person.jpg", box(2, 0.3)),
-        record("in/traffic.jpg"),
-        record("in/c.jpg", box(0, 0.2) | {"text": "EX-2048"}, light),
+        record_of("in/a.jpg", [box(0, 0.9), light]),
+        record_of("in/b.jpg", [box(0, 0.45, (0, 0, 60, 60)), box(2, 0.8)]),
+        record_of("in/person.jpg", [box(2, 0.3)]),
+        record_of("in/traffic.jpg"),
+        record_of("in/c.jpg", [box(0, 0.2) | {"text": "EX-2048"}, light]),
     ]
     return make(tmp_path_factory.mktemp("mixed") / "page", records)
 
@@ -126,7 +126,7 @@ def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
 
 def test_boxes_without_a_text_are_a_group_of_their_own_and_the_last(browser, tmp_path):
     read = box(0, 0.9) | {"text": "EX-2048"}
-    records = [record("a.jpg", box(0, 0.8), read), record("b.jpg", box(1, 0.7))]
+    records = [record_of("a.jpg", [box(0, 0.8), read]), record_of("b.jpg", [box(1, 0.7)])]
     browser.open(make(tmp_path / "page", records), "#view=wall&group=text")
     assert browser.crops() == [
         "EX-2048",
@@ -140,10 +140,10 @@ def test_boxes_without_a_text_are_a_group_of_their_own_and_the_last(browser, tmp
 
 def test_folders_are_on_tiles_groups_of_crops_and_a_table(browser, tmp_path):
     records = [
-        record("/cards/2026/site2/a.jpg", box(0, 0.8), box(1, 0.9)),
-        record("/cards/2026/site1/b.jpg", box(1, 0.7)),
-        record("/cards/2026/site2/c.jpg"),
-        record("/cards/2026/site10/d.jpg", box(0, 0.2), box(0, 0.1)),
+        record_of("/cards/2026/site2/a.jpg", [box(0, 0.8), box(1, 0.9)]),
+        record_of("/cards/2026/site1/b.jpg", [box(1, 0.7)]),
+        record_of("/cards/2026/site2/c.jpg"),
+        record_of("/cards/2026/site10/d.jpg", [box(0, 0.2), box(0, 0.1)]),
     ]
     browser.open(make(tmp_path / "page", records))
     folders = browser.texts(".tile .folder")
@@ -172,7 +172,7 @@ def test_folders_are_on_tiles_groups_of_crops_and_a_table(browser, tmp_path):
 
 
 def test_a_page_of_one_folder_says_nothing_of_folders(browser, tmp_path):
-    browser.open(make(tmp_path / "page", [record("in/a.jpg", box()), record("in/b.jpg")]))
+    browser.open(make(tmp_path / "page", [record_of("in/a.jpg", [box()]), record_of("in/b.jpg")]))
     assert browser.texts(".tile .folder") == []
     browser.go("#view=figures")
     assert browser.texts(".figures") == []
@@ -183,7 +183,7 @@ def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
     records = []
     for name, number in (("a.mp4", 1), ("b.mp4", 1), ("b.mp4", 2)):
         tracked = box(0, 0.9) | {"track_id": number}
-        records.append(record(name, tracked, box(1), frame=0, time_s=0.0))
+        records.append(record_of(name, [tracked, box(1)], frame=0, time_s=0.0))
     browser.open(make(tmp_path / "page", records), "#view=wall&group=track")
     assert browser.crops() == [
         "#1 · a.mp4",
@@ -258,7 +258,7 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
 @pytest.fixture(scope="module")
 def certain(tmp_path_factory):
     """An image with a box that scores exactly 1, and another with one that scores less."""
-    records = [record("certain.jpg", box(0, 1.0)), record("likely.jpg", box(1, 0.99))]
+    records = [record_of("certain.jpg", [box(0, 1.0)]), record_of("likely.jpg", [box(1, 0.99)])]
     return make(tmp_path_factory.mktemp("certain") / "page", records)
 
 

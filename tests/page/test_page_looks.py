@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from pages import box, make, record, record_of
+from pages import box, make, record_of
 
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.run_info import RunInfo
@@ -28,7 +28,7 @@ def crowded(tmp_path_factory):
 
 @pytest.mark.parametrize("view", ["#view=pictures", "#view=wall"])
 def test_buttons_are_there_for_the_pointer_the_keyboard_and_a_mark(browser, tmp_path, view):
-    page = make(tmp_path / "page", [record("a.jpg", box()), record("b.jpg", box())])
+    page = make(tmp_path / "page", [record_of("a.jpg", [box()]), record_of("b.jpg", [box()])])
     styles = page / "files/page.css"
     text = styles.read_text("utf-8")
     assert "(hover: none)" in text
@@ -122,7 +122,7 @@ def test_all_of_a_caption_can_be_read_in_a_comparison(browser, tmp_path):
     of_new_model = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
     of_old_model = PageBox(0, "person", 0.9, (1, 1, 9, 9), 1)
     boxes = [[of_new_model, of_old_model, of_old_model]]
-    page = make(tmp_path / "page", [record("a.jpg")], RunInfo("verify", kinds=kinds), boxes)
+    page = make(tmp_path / "page", [record_of("a.jpg")], RunInfo("verify", kinds=kinds), boxes)
     inside = (
         "return [...document.querySelectorAll('.caption')].every((caption) =>"
         " [...caption.children].every((part) => part.scrollWidth <= part.clientWidth)"
@@ -141,7 +141,7 @@ def test_a_comparison_says_how_far_boxes_are_apart(browser, tmp_path):
     kinds = [BoxKind("moved", (0, 94, 213))]
     boxes = [[PageBox(0, "person", 0.9, (1, 1, 9, 9), 0, (0.8, (2, 1, 9, 13.5)))]]
     about = RunInfo("verify", kinds=kinds, sides=("a", "b"))
-    browser.open(make(tmp_path / "page", [record("a.jpg")], about, boxes), "#picture=0")
+    browser.open(make(tmp_path / "page", [record_of("a.jpg")], about, boxes), "#picture=0")
     assert "moved, 4.5 pixels apart" in browser.text("#viewer-found tbody td")
 
 

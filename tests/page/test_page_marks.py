@@ -10,7 +10,7 @@ import time
 
 import json_lines
 import pytest
-from pages import box, make, record
+from pages import box, make, record_of
 
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.run_info import RunInfo
@@ -27,11 +27,11 @@ def marked(browser, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     records = [
-        record("in/a.jpg", box(0, 0.9), box(1, 0.8, (10.04, 20.26, 30, 40))),
-        record(ODD, box(2, 0.7)),
-        record("film.mp4", box(0, 0.6), frame=0, time_s=0.0),
-        record("film.mp4", box(0, 0.6), frame=1, time_s=1.0),
-        record("-b.jpg", box(0, 0.3)),
+        record_of("in/a.jpg", [box(0, 0.9), box(1, 0.8, (10.04, 20.26, 30, 40))]),
+        record_of(ODD, [box(2, 0.7)]),
+        record_of("film.mp4", [box(0, 0.6)], frame=0, time_s=0.0),
+        record_of("film.mp4", [box(0, 0.6)], frame=1, time_s=1.0),
+        record_of("-b.jpg", [box(0, 0.3)]),
     ]
     about = RunInfo("predict", rerun=["detcli", "predict", "--model", "yolo v10", "--rect"])
     browser.open(make(tmp_path / "page", records, about), "#view=wall&sort=lowest")
@@ -110,14 +110,18 @@ def detections_by_source(path):
 
 
 def test_without_all_options_of_a_run_there_is_no_command(browser, tmp_path):
-    page = make(tmp_path / "page", [record("a.jpg", box())], RunInfo("report"))
+    page = make(tmp_path / "page", [record_of("a.jpg", [box()])], RunInfo("report"))
     browser.open(page)
     assert browser.run("return document.querySelector('#hand-as [value=predict]')") is None
 
 
 def test_images_that_have_no_name_for_a_command_are_left_out(browser, tmp_path):
     about = RunInfo("predict", rerun=["detcli", "predict", "--model", "m.onnx"])
-    records = [record("-", box()), record("00.tar/a.jpg", box()), record("b.jpg", box())]
+    records = [
+        record_of("-", [box()]),
+        record_of("00.tar/a.jpg", [box()]),
+        record_of("b.jpg", [box()]),
+    ]
     browser.open(make(tmp_path / "page", records, about))
     command = "detcli predict --model m.onnx b.jpg\n"
     assert hand_back(browser, "predict", "shown") == command
@@ -128,9 +132,9 @@ def test_images_that_have_no_name_for_a_command_are_left_out(browser, tmp_path):
 
 def test_boxes_that_are_marked_are_a_table_and_json(browser, tmp_path):
     records = [
-        record('in/"a",1.jpg', box(0, 0.9), box(1, 0.8, (10.04, 20.26, 30, 40))),
-        record("film.mp4", box(2, 0.7), box(0, 0.3), frame=3, time_s=1.5),
-        record("b.jpg", box(0, 0.3)),
+        record_of('in/"a",1.jpg', [box(0, 0.9), box(1, 0.8, (10.04, 20.26, 30, 40))]),
+        record_of("film.mp4", [box(2, 0.7), box(0, 0.3)], frame=3, time_s=1.5),
+        record_of("b.jpg", [box(0, 0.3)]),
     ]
     browser.open(make(tmp_path / "page", records), "#score=0.5..")
     browser.run("setMark('0.1', 'drop'); setMark('1', 'keep'); setMark('2', 'keep')")
@@ -198,7 +202,7 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
 
 
 def test_an_open_image_and_its_rows_are_marked(browser, tmp_path):
-    page = make(tmp_path / "page", [record("a.jpg", box(0, 0.9), box(1, 0.8))])
+    page = make(tmp_path / "page", [record_of("a.jpg", [box(0, 0.9), box(1, 0.8)])])
     browser.open(page, "#picture=0")
     browser.click("#viewer-found tbody tr:nth-child(2) [data-mark=drop]")
     # Only a click elsewhere in the row brings the box close.
@@ -218,7 +222,7 @@ def test_a_box_of_a_comparison_is_marked_without_its_number(browser, tmp_path):
     """There it is not that of a record."""
     kinds = [BoxKind("false positive", (0, 94, 213))]
     boxes = [[PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)]]
-    page = make(tmp_path / "page", [record("a.jpg")], RunInfo("eval", kinds=kinds), boxes)
+    page = make(tmp_path / "page", [record_of("a.jpg")], RunInfo("eval", kinds=kinds), boxes)
     browser.open(page, "#view=wall")
     browser.click(".tile:nth-child(2) [data-mark=drop]")
     (mark,) = json.loads(hand_back(browser, "json"))

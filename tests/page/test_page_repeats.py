@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pages import box, grey, record
+from pages import box, grey, record_of
 
 from detcli.page.page import Page, PageRepeat
 from detcli.page.run_info import RunInfo
@@ -27,9 +27,9 @@ def of_repeats(browser, tmp_path):
     """A page with a stone, a car and a branch with an odd name."""
     page = Page(tmp_path / "page", RunInfo("report", records_are_repeats=True))
     groups = [
-        (record("site1/7.jpg", box(0, 0.9, STONE)), repeat(1, 412, "site1")),
-        (record("site2/3.jpg", box(1, 0.8)), repeat(2, 30, "site2")),
-        (record("<b>/3.jpg", box(0, 0.7)), repeat(3, 10, "<b>")),
+        (record_of("site1/7.jpg", [box(0, 0.9, STONE)]), repeat(1, 412, "site1")),
+        (record_of("site2/3.jpg", [box(1, 0.8)]), repeat(2, 30, "site2")),
+        (record_of("<b>/3.jpg", [box(0, 0.7)]), repeat(3, 10, "<b>")),
     ]
     image = grey()
     for fields, group in groups:
@@ -81,7 +81,7 @@ def test_keys_mark_groups_on_the_wall_and_in_the_viewer(of_repeats, tmp_path):
 
     (tmp_path / "marks.json").write_text(json.dumps([stone]))
     marks = Marks(tmp_path / "marks.json")
-    another = record("site1/8.jpg", box(0, 0.5, (10.1, 15, 50, 30)))
+    another = record_of("site1/8.jpg", [box(0, 0.5, (10.1, 15, 50, 30))])
     assert marks.corrected(another)["detections"][0]["repeated"] == 1
     marks.require_fit()
 
@@ -127,7 +127,7 @@ def test_another_page_says_which_boxes_are_repeated(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("report"))
     image = grey()
     stone = box(0, 0.9, STONE) | {"repeated": 17}
-    page.add(record("a.jpg", stone, box(1, 0.8)), lambda: image)
+    page.add(record_of("a.jpg", [stone, box(1, 0.8)]), lambda: image)
     page.close()
     browser.open(tmp_path / "page", "#picture=0")
     rows = browser.run(

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from pages import box, failure, grey, make, record
+from pages import box, failure, grey, make, record_of
 
 from detcli.page import folder as folders
 from detcli.page import thumbnails
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
-    page.add(record("a.jpg", box()), grey)
+    page.add(record_of("a.jpg", [box()]), grey)
     browser.open(tmp_path / "page")
     assert browser.text("#title") == "1 image, 1 detection"
     assert browser.text("#state").startswith("The run is still going on, or was cut off")
@@ -27,7 +27,7 @@ def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
 
 def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "CHUNK_RECORDS", 2)
-    page = make(tmp_path / "page", [record(f"{number}.jpg") for number in range(6)])
+    page = make(tmp_path / "page", [record_of(f"{number}.jpg") for number in range(6)])
     (page / "data/0.js").write_text('add({"sour')
     (page / "data/1.js").unlink()
     (page / "thumbnails/0/0.js").write_text('thumbnail("0/0/4", "/9j')
@@ -48,7 +48,7 @@ return [...document.querySelectorAll(".tile img")].map((image) => image.src.slic
 
 
 def test_where_a_pack_has_lost_a_thumbnail_the_copy_is_shown(browser, tmp_path):
-    page = make(tmp_path / "page", [record("0.jpg"), record("1.jpg")])
+    page = make(tmp_path / "page", [record_of("0.jpg"), record_of("1.jpg")])
     pack = page / "thumbnails/0/0.js"
     first_line = pack.read_text().splitlines(keepends=True)[0]
     pack.write_text(first_line)
@@ -60,7 +60,7 @@ def test_where_a_pack_has_lost_a_thumbnail_the_copy_is_shown(browser, tmp_path):
 
 def test_packs_are_let_go_and_loaded_again(browser, tmp_path, monkeypatch):
     monkeypatch.setattr(thumbnails, "PACK_IMAGES", 1)
-    page = make(tmp_path / "page", [record(f"{number:03}.jpg") for number in range(200)])
+    page = make(tmp_path / "page", [record_of(f"{number:03}.jpg") for number in range(200)])
     browser.open(page, width=500)
     pack_paths = "return [...packs.loaded.keys()]"
     assert browser.run(pack_paths)[0] == "thumbnails/0/0.js"
@@ -75,7 +75,7 @@ def test_packs_are_let_go_and_loaded_again(browser, tmp_path, monkeypatch):
 
 
 def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
-    page = make(tmp_path / "page", [record("old.jpg")])
+    page = make(tmp_path / "page", [record_of("old.jpg")])
     (page / "thumbnails/0/0.js").unlink()
     old_thumbnail = page / "thumbnails/0/0/0.jpg"
     old_thumbnail.parent.mkdir()
@@ -83,7 +83,7 @@ def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
     runs = page / "data/runs.js"
     runs.write_text(runs.read_text().replace("runs(2", "runs(1").replace(',"packed":true', ""))
     resumed = Page(page, RunInfo("predict"), resumed=True)
-    resumed.add(record("new.jpg", box()), grey)
+    resumed.add(record_of("new.jpg", [box()]), grey)
     resumed.close()
     browser.open(page)
     assert browser.names() == ["old.jpg", "new.jpg"]
@@ -94,12 +94,12 @@ def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
 
 
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
-    records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
-    make(tmp_path / "page", records + [record("-", box())])
+    records = [record_of("a.jpg", [box()]), failure("b.jpg"), record_of("a.jpg", [box(1)])]
+    make(tmp_path / "page", records + [record_of("-", [box()])])
     page = Page(tmp_path / "page", RunInfo("predict"), resumed=True)
-    page.add(record("b.jpg", box(2)), grey)
-    page.add(record("c.jpg", box(1)), grey)
-    page.add(record("-", box()), grey)
+    page.add(record_of("b.jpg", [box(2)]), grey)
+    page.add(record_of("c.jpg", [box(1)]), grey)
+    page.add(record_of("-", [box()]), grey)
     page.close()
     browser.open(tmp_path / "page")
     assert browser.names() == ["a.jpg", "a.jpg", "-", "b.jpg", "c.jpg", "-"]
@@ -119,7 +119,7 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     table = PageTable("By class", columns, [["person", 1200, 0.5], ["car", 0, None]])
     page = make(
         tmp_path / "page",
-        [record("a.jpg"), record("b.jpg"), record("c.jpg")],
+        [record_of("a.jpg"), record_of("b.jpg"), record_of("c.jpg")],
         RunInfo("verify", kinds=kinds),
         boxes=[[agreeing], [agreeing, missing], [moved]],
         conclusion=Conclusion(["2 boxes are missing"], [table]),

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from pages import box, grey, make, record, record_of
+from pages import box, grey, make, record_of
 from thinning import thin
 
 from detcli.config.shapes import Line
@@ -34,7 +34,7 @@ def two(tmp_path_factory):
     """An image with a small box inside a large one, and one with nothing."""
     large = box(0, 0.9, (0, 0, 80, 60))
     small = box(1, 0.8, (60, 40, 68, 46))
-    records = [record("a.jpg", large, small), record("b.jpg")]
+    records = [record_of("a.jpg", [large, small]), record_of("b.jpg")]
     return make(tmp_path_factory.mktemp("two") / "page", records)
 
 
@@ -287,7 +287,7 @@ def linked(path, photo):
     """A page that shows a photo where it is."""
     upright = cv2.imread(str(photo))
     page = Page(path, RunInfo("predict"), linked=True)
-    of_photo = record(str(photo), box(), warnings=["it is odd"], width=1500, height=2000)
+    of_photo = record_of(str(photo), [box()], warnings=["it is odd"], width=1500, height=2000)
     page.add(of_photo, lambda: PageImage(upright, photo))  # type: ignore[arg-type]
     page.close()
     return path
@@ -333,7 +333,7 @@ def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(
 
 def test_where_a_copy_is_lost_its_thumbnail_and_a_sentence_are_shown(chromium, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
-    large = record("a.jpg", box(), width=800, height=600)
+    large = record_of("a.jpg", [box()], width=800, height=600)
     page.add(large, lambda: grey((600, 800)))
     page.close()
     (tmp_path / "page/pictures/0/0/0.jpg").unlink()
@@ -346,7 +346,7 @@ def test_where_a_copy_is_lost_its_thumbnail_and_a_sentence_are_shown(chromium, t
 
 def test_a_smaller_copy_says_so(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
-    large = record("a.jpg", box(), width=2000, height=1500)
+    large = record_of("a.jpg", [box()], width=2000, height=1500)
     page.add(large, lambda: grey((1500, 2000)))
     page.close()
     opened(browser, tmp_path / "page")
@@ -372,7 +372,7 @@ def compared_boxes(tmp_path_factory):
     of_both = PageBox(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34)))
     of_left = PageBox(1, "car", 0.8, (40, 10, 60, 30), 1)
     of_right = PageBox(1, "car", 0.6, (40, 35, 60, 55), 2)
-    records = [record("a.jpg"), record("b.jpg")]
+    records = [record_of("a.jpg"), record_of("b.jpg")]
     boxes = [[of_both, of_left, of_right], [of_both]]
     return make(tmp_path_factory.mktemp("compared") / "page", records, SIDES, boxes)
 

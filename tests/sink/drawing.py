@@ -12,11 +12,6 @@ def grey(height, width):
     return np.full((height, width, 3), GREY, np.uint8)
 
 
-def boxes(*sides, **options):
-    """Like `boxes_of`, with boxes that are given one by one."""
-    return boxes_of(sides, **options)
-
-
 def boxes_of(sides, name="cat", score=0.5, class_id=0):
     """Detections of one class."""
     corners = np.array(sides, np.float32).reshape(-1, 4)
@@ -26,8 +21,9 @@ def boxes_of(sides, name="cat", score=0.5, class_id=0):
     return Detections(corners, scores, class_ids, names)
 
 
-def drawn(image, *sides, **options):
-    return annotate(image, boxes_of(sides, **options))
+def drawn(image, sides, **options):
+    """The image with one box drawn in it."""
+    return annotate(image, boxes_of([sides], **options))
 
 
 def linear(colours):

@@ -8,12 +8,7 @@ from detcli.data.record import Origin
 from detcli.sink.journal import Journal
 
 
-def write(path, *records):
-    """Like `write_all`, with records that are given one by one."""
-    write_all(path, records)
-
-
-def write_all(path, records):
+def write(path, records):
     """Write records to a new journal."""
     journal = Journal(path)
     for record in records:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sink.drawing import GREY, boxes, boxes_of, drawn, grey, luminance
+from sink.drawing import GREY, boxes_of, drawn, grey, luminance
 
 from detcli.data.detections import Detections
 from detcli.data.record import Overlay
@@ -71,7 +71,7 @@ def test_the_box_is_at_the_detection():
 )
 def test_the_line_grows_with_the_image_or_is_as_asked(side, line_width, expected):
     style = Style(line_width, frozenset())
-    out = annotate(grey(side, side), boxes((side // 4, 0, side * 3 // 4, side)), style)
+    out = annotate(grey(side, side), boxes_of([(side // 4, 0, side * 3 // 4, side)]), style)
     row = (out[side // 2] == colour_of(0)).all(axis=-1)
     assert row[: side // 2].sum() == expected
 
@@ -122,7 +122,9 @@ def test_a_box_is_seen_on_its_own_colour_and_on_white():
         colour = colour_of(number)
         for ground in (colour, (255, 255, 255)):
             image = np.full((300, 300, 3), ground, np.uint8)
-            out = annotate(image, boxes((50, 50, 250, 250), class_id=number), Style(3, frozenset()))
+            out = annotate(
+                image, boxes_of([(50, 50, 250, 250)], class_id=number), Style(3, frozenset())
+            )
             casing_and_line = out[150, 48:53]
             assert (casing_and_line[1:-1] == colour).all()
             for casing in (casing_and_line[0], casing_and_line[-1]):
@@ -131,7 +133,7 @@ def test_a_box_is_seen_on_its_own_colour_and_on_white():
 
 def test_tracks_have_colours_of_their_own():
     """Two objects of a class are told apart, and from one that has no track yet."""
-    detections = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
+    detections = boxes_of([(10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110)])
     detections = replace(detections, track_id=np.array([1, 2, -1]))
     overlay = Overlay(traces={2: np.float32([(135, 150), (135, 110)])})  # type: ignore[arg-type, dict-item]
     out = annotate(grey(200, 300), detections, Style(2, frozenset()), overlay)
@@ -143,7 +145,7 @@ def test_tracks_have_colours_of_their_own():
 
 def test_the_whole_outline_of_a_box_at_the_border_is_visible():
     for side, line in ((60, 1), (64, 6), (700, None)):
-        out = annotate(grey(side, side), boxes((0, 0, side, side)), Style(line, frozenset()))
+        out = annotate(grey(side, side), boxes_of([(0, 0, side, side)]), Style(line, frozenset()))
         wide = line or 2
         coloured = (out == colour_of(0)).all(axis=-1)
         for edge in (coloured, coloured.T, coloured[::-1], coloured.T[::-1]):
@@ -155,7 +157,7 @@ def test_a_line_of_one_pixel_has_a_casing_only_on_similar_colours():
     line_colour = colour_of(0)
     image = np.full((100, 100, 3), GREY, np.uint8)
     image[:, :50] = line_colour
-    out = annotate(image, boxes((20, 20, 80, 80)), Style(1, frozenset()))
+    out = annotate(image, boxes_of([(20, 20, 80, 80)]), Style(1, frozenset()))
     on_grey = out[50, 79:82].tolist()
     assert on_grey == [[GREY] * 3, list(line_colour), [GREY] * 3]
     before, line, after = out[50, 19:22].tolist()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from sink.drawing import GREY, boxes, boxes_of, drawn, grey
+from sink.drawing import GREY, boxes_of, drawn, grey
 
 from detcli.data.detections import Detections
 from detcli.sink import draw_labels
@@ -137,7 +137,7 @@ def test_the_best_have_the_first_choice(drawn_labels):
 def test_what_labels_say(drawn_labels):
     for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
         style = Style(label_parts=frozenset(parts))
-        out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), style)
+        out = annotate(grey(200, 200), boxes_of([(50, 50, 150, 150)]), style)
     assert texts_of(drawn_labels) == ["cat 0.50", "cat", "0.50"]
     assert (out[:48] == GREY).all()  # without any
 
@@ -152,5 +152,5 @@ def test_a_corner_says_how_many_labels_have_no_room(drawn_labels):
 
 
 def test_no_corner_speaks_of_labels_where_all_have_room(drawn_labels):
-    annotate(grey(400, 400), boxes((60, 60, 140, 120), (200, 200, 300, 300)))
+    annotate(grey(400, 400), boxes_of([(60, 60, 140, 120), (200, 200, 300, 300)]))
     assert texts_of(drawn_labels) == ["cat 0.50", "cat 0.50"]

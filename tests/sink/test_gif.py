@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from folders import visible_names
-from made_videos import DOOR, YARD, film, live, live_frames
+from made_videos import DOOR, YARD, film, live_frames
 from PIL import Image as PillowImage
 from PIL import ImageSequence
 from sample_records import Film, failed_frame, failure, feed_all, frame, image
@@ -174,7 +174,7 @@ def test_cameras_have_a_loop_each_as_soon_as_it_is_complete(tmp_path):
 
 
 def test_frames_of_a_camera_are_shown_by_their_time(write_loops):
-    (loop,) = write_loops(live(0, 30, 36, 90, film=DOOR)).values()
+    (loop,) = write_loops(live_frames([0, 30, 36, 90], film=DOOR)).values()
     assert loop.durations_ms == [1000, 200, 1800, 30]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from annotated import annotate
-from made_videos import DOOR, film, live, play, record_film, rotate, watch
+from made_videos import DOOR, film, live_frames, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, feed_all, frame
 
 from detcli.config.inputs import InputOptions
@@ -82,14 +82,17 @@ DAY = 24 * 3600 * LIVE_RATE
 @pytest.mark.parametrize(
     ("records", "times"),
     [
-        (live(0, 0.9, 2.2, 2.8, 7), np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE),
-        (live(0, 1e-5), [0, 0]),  # less than a tick apart
-        (live(5, 5, 3, 6), [0, 1 / LIVE_RATE]),  # a clock that stands or goes back loses frames
+        (live_frames([0, 0.9, 2.2, 2.8, 7]), np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE),
+        (live_frames([0, 1e-5]), [0, 0]),  # less than a tick apart
+        (
+            live_frames([5, 5, 3, 6]),
+            [0, 1 / LIVE_RATE],
+        ),  # a clock that stands or goes back loses frames
         (
             [frame(0, DOOR), failed_frame(1, DOOR, time_s=0.5), frame(2, DOOR, time_s=1)],
             [0, 0.5, 1],
         ),
-        (live(0, 30, DAY, DAY + 30), [0, 1, 11, 12]),
+        (live_frames([0, 30, DAY, DAY + 30]), [0, 1, 11, 12]),
         # what only damage explains, in a file
         (
             [

@@ -5,7 +5,7 @@ import json
 import pytest
 from json_lines import lines, text_of
 from sample_records import image, numbered
-from sink.journals import settings_of, sources, write, write_all
+from sink.journals import settings_of, sources, write
 
 from detcli.data.record import Origin, notes_of
 from detcli.sink.journal import Journal
@@ -24,7 +24,7 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resu
     frames = [numbered(number, str(film)) for number in range(3)]
     for frame in frames:
         notes_of(frame).saved.append(video)
-    write_all(resumed_path, frames + [image("a")])
+    write(resumed_path, frames + [image("a")])
     if finished:
         video.parent.mkdir()
         video.touch()
@@ -41,7 +41,7 @@ def test_frames_at_an_address_whose_video_was_cut_off_are_detected_again(
 ):
     frame = numbered(0, source)
     notes_of(frame).saved.append(tmp_path / "out" / "film.mp4")
-    write(resumed_path, frame, image("a"))
+    write(resumed_path, [frame, image("a")])
     Journal(resumed_path, videos=tmp_path / "out").close()
     assert sources(resumed_path) == ["a"]
 
@@ -64,7 +64,7 @@ def test_frames_that_cannot_be_detected_again_stay(tmp_path, resumed_path, sourc
     notes_of(of_lost_video).saved.append(tmp_path / "out" / "film.mp4")
     without_video = numbered(1, __file__)
     notes_of(without_video).saved.append(tmp_path / "elsewhere" / "crop.jpg")
-    write(resumed_path, of_lost_video, without_video)
+    write(resumed_path, [of_lost_video, without_video])
     Journal(resumed_path, videos=tmp_path / "out").close()
     assert sources(resumed_path) == [source, __file__]
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_records import failure, image, numbered
-from sink.journals import run, sources, write, write_all
+from sink.journals import run, sources, write
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError, UsageError
@@ -55,7 +55,7 @@ def windows(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.usefixtures("windows")
 def test_on_windows_two_runs_do_not_write_to_one_file_either(journal_path):
-    write(journal_path, image("a"), failure("b"))
+    write(journal_path, [image("a"), failure("b")])
     journal_path.write_text(
         journal_path.read_text() + '{"schema_version"'
     )  # and it is written anew
@@ -69,26 +69,26 @@ def test_on_windows_two_runs_do_not_write_to_one_file_either(journal_path):
 
 
 def test_failures_are_tried_again(journal_path):
-    write(journal_path, image("a"), failure("b"), image("c"))
+    write(journal_path, [image("a"), failure("b"), image("c")])
     run(journal_path, ["a", "b", "c"])
     assert sources(journal_path) == ["a", "c", "b"]
 
 
 def test_an_input_named_twice_has_two_records(journal_path):
-    write(journal_path, image("a"))
+    write(journal_path, [image("a")])
     run(journal_path, ["a", "a", "b"])
     assert sources(journal_path) == ["a", "a", "b"]
 
 
 def test_an_input_named_twice_has_two_records_in_a_file_that_is_written_anew(journal_path):
-    write(journal_path, failure("b"), image("a"))
+    write(journal_path, [failure("b"), image("a")])
     run(journal_path, ["a", "a", "b"])
     assert sources(journal_path) == ["a", "a", "b"]
 
 
 def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(journal_path):
     name = "http://host/a.jpg?file=***"
-    write(journal_path, failure(name), image(name), image("b"))
+    write(journal_path, [failure(name), image(name), image("b")])
     run(journal_path, [name, name, "b"])
     assert sources(journal_path) == ["b", name, name]
 
@@ -100,7 +100,7 @@ def test_standard_input_is_never_skipped(journal_path):
 
 
 def test_frames_are_distinguished(journal_path):
-    write(journal_path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
+    write(journal_path, [numbered(0, "v.mp4"), numbered(1, "v.mp4")])
     journal = Journal(journal_path)
     assert journal.skip(Origin("v.mp4", frame=0))
     assert journal.skip(Origin("v.mp4", frame=1))
@@ -130,7 +130,7 @@ def test_records_are_written_before_the_journal_is_closed(journal_path):
 
 def test_odd_names_are_recognised(journal_path):
     name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
-    write(journal_path, image(name))
+    write(journal_path, [image(name)])
     journal = Journal(journal_path)
     assert journal.skip(Origin(name))
     journal.close()
@@ -174,7 +174,7 @@ def test_a_file_system_without_locks_will_do(journal_path, monkeypatch):
 
 
 def test_a_repaired_file_is_locked_too(journal_path):
-    write(journal_path, failure("a"))
+    write(journal_path, [failure("a")])
     journal = Journal(journal_path)
     with pytest.raises(UsageError, match="another run"):
         Journal(journal_path)
@@ -195,7 +195,7 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(journal_path):
 
 
 def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(journal_path):
-    write_all(journal_path, [failure("a")] + [image(name) for name in "bcdefgh"])
+    write(journal_path, [failure("a")] + [image(name) for name in "bcdefgh"])
     before = journal_path.read_bytes()
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         Journal(journal_path)
@@ -205,7 +205,7 @@ def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(journal_path
 
 def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(journal_path, monkeypatch):
     """The other run opens the file, writes it anew and ends while this one waits for its turn."""
-    write(journal_path, image("a"), failure("b"))
+    write(journal_path, [image("a"), failure("b")])
     flock = fcntl.flock
 
     def late(file, operation):
@@ -233,7 +233,7 @@ def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(journal_p
 
 def test_a_run_between_the_rewriting_and_its_lock_is_read_again(journal_path, monkeypatch):
     """The lock of the old file says nothing about the new one."""
-    write(journal_path, failure("a"), image("b"))
+    write(journal_path, [failure("a"), image("b")])
     rewrite = Journal._keep_only  # noqa: SLF001 - what comes after it is the point
 
     def then_another(journal, can_stay):
@@ -361,7 +361,7 @@ def test_what_others_have_of_a_record_is_on_the_disk_before_it(journal_path, syn
 
 
 def test_a_journal_that_is_written_anew_is_on_the_disk_first(journal_path, synced):
-    write(journal_path, image("a"), failure("b"))
+    write(journal_path, [image("a"), failure("b")])
     synced.clear()
     Journal(journal_path)._file.close()  # noqa: SLF001 - as a kill would
     assert synced[:2] == ["file", "folder"]
@@ -387,8 +387,8 @@ def test_a_pipe_is_refused_and_not_waited_for(journal_path):
 
 def test_a_link_is_followed(journal_path, tmp_path):
     journal_path.symlink_to(tmp_path / "there.jsonl")
-    write(journal_path, image("a"), failure("b"))
-    write(journal_path, image("b"))
+    write(journal_path, [image("a"), failure("b")])
+    write(journal_path, [image("b")])
     assert journal_path.is_symlink()
     assert sources(journal_path) == ["a", "b"]
 

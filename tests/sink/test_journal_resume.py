@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from sample_records import failure, image
-from sink.journals import settings_of, sources, write, write_all
+from sink.journals import settings_of, sources, write
 
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.record import Origin
@@ -79,7 +79,7 @@ def test_failures_leave_no_settings_behind(resumed_path):
 
 
 def test_a_journal_of_0_1_0_is_continued_by_the_same_model(resumed_path):
-    write(resumed_path, image("a"))
+    write(resumed_path, [image("a")])
     with pytest.raises(UsageError, match='model "m" instead of "n"'):
         written_with(resumed_path, model="n")
     written_with(resumed_path, image("b"))
@@ -92,14 +92,14 @@ def stamped(stamp, name="a"):
 
 
 def test_an_unchanged_file_is_skipped(resumed_path):
-    write(resumed_path, stamped("old"))
+    write(resumed_path, [stamped("old")])
     journal = Journal(resumed_path)
     assert journal.skip(Origin("a", file_stamp="old"))
     journal.close()
 
 
 def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(resumed_path):
-    write(resumed_path, stamped("old"))
+    write(resumed_path, [stamped("old")])
     journal = Journal(resumed_path)
     assert not journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
@@ -112,7 +112,7 @@ def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(resumed_path)
 
 
 def test_a_run_says_which_files_had_changed(resumed_path):
-    write(resumed_path, stamped("old"))
+    write(resumed_path, [stamped("old")])
     journal = Journal(resumed_path)
     journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
@@ -123,7 +123,7 @@ def test_a_run_says_which_files_had_changed(resumed_path):
 @pytest.mark.parametrize(("count", "ending"), [(3, "a0, a1, a2$"), (4, r"a0, a1, a2, \.\.\.$")])
 def test_a_warning_about_changed_files_names_three(resumed_path, count, ending):
     names = [f"a{number}" for number in range(count)]
-    write_all(resumed_path, [stamped("old", name) for name in names])
+    write(resumed_path, [stamped("old", name) for name in names])
     journal = Journal(resumed_path)
     for name in names:
         journal.skip(Origin(name, file_stamp="new"))
@@ -133,7 +133,7 @@ def test_a_warning_about_changed_files_names_three(resumed_path, count, ending):
 
 
 def test_a_file_without_a_stamp_is_skipped_with_a_warning(resumed_path):
-    write(resumed_path, image("a"))
+    write(resumed_path, [image("a")])
     journal = Journal(resumed_path)
     assert journal.skip(Origin("a", file_stamp="new"))
     with pytest.warns(DetcliWarning, match="1 input skipped without a check"):
@@ -145,7 +145,7 @@ def journal_of_file(path, recorded_stamp, repeats=1):
     origin = Origin(str(path), path, file_stamp=recorded_stamp)
     record = replace(image("a"), origin=origin)
     journal_path = path.with_suffix(".jsonl")
-    write_all(journal_path, [record] * repeats)
+    write(journal_path, [record] * repeats)
     return Journal(journal_path)
 
 
@@ -194,7 +194,7 @@ def test_a_file_without_a_stamp_is_skipped_by_its_path_with_a_warning(tmp_path):
 
 def test_the_progress_of_reading_is_shown(resumed_path, monkeypatch):
     monkeypatch.setattr("detcli.sink.journal.RECORDS_A_STEP", 2)
-    write_all(resumed_path, [image(name) for name in "abcde"])
+    write(resumed_path, [image(name) for name in "abcde"])
     counts = []
     parts = []
 
@@ -227,7 +227,7 @@ def test_the_progress_of_reading_is_shown(resumed_path, monkeypatch):
     ],
 )
 def test_a_line_that_is_no_record_is_refused(resumed_path, change):
-    write(resumed_path, image("a"))
+    write(resumed_path, [image("a")])
     fields = json.loads(resumed_path.read_text())
     with resumed_path.open("a") as file:
         file.write(json.dumps(fields | change) + "\n")
@@ -237,7 +237,7 @@ def test_a_line_that_is_no_record_is_refused(resumed_path, change):
 
 @pytest.mark.parametrize("missing", ["schema_version", "source", "width", "height", "detections"])
 def test_a_line_without_a_field_that_every_record_has_is_refused(resumed_path, missing):
-    write(resumed_path, image("a"))
+    write(resumed_path, [image("a")])
     fields = json.loads(resumed_path.read_text())
     del fields[missing]
     with resumed_path.open("a") as file:
@@ -253,7 +253,7 @@ def test_other_settings_are_refused_unless_the_caller_says_otherwise(resumed_pat
 
 
 def test_a_line_that_others_have_torn_goes_with_the_records_that_are_replaced(resumed_path):
-    write(resumed_path, stamped("old"))
+    write(resumed_path, [stamped("old")])
     journal = Journal(resumed_path)
     journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
@@ -265,7 +265,7 @@ def test_a_line_that_others_have_torn_goes_with_the_records_that_are_replaced(re
 
 
 def test_the_progress_of_reading_is_shown_every_20_000_records(resumed_path):
-    write(resumed_path, image("a"))
+    write(resumed_path, [image("a")])
     resumed_path.write_bytes(resumed_path.read_bytes() * 20_001)
     counts = []
     Journal(resumed_path, show=lambda count, _: counts.append(count)).close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from made_videos import YARD, film, live, live_frames, play
+from made_videos import YARD, film, live_frames, play
 from sample_records import Film, failed_frame, failure, feed, feed_all, frame, image, numbered
 from thinning import thin
 
@@ -93,7 +93,9 @@ def test_a_change_of_size_begins_a_new_file(write_videos):
 
 def test_interleaved_live_sources_have_one_file_each(write_videos):
     interleaved = []
-    for of_door, of_yard in zip(live(0, 1, 2), live(0, 1, 2, film=YARD, step=5), strict=True):
+    for of_door, of_yard in zip(
+        live_frames([0, 1, 2]), live_frames([0, 1, 2], film=YARD, step=5), strict=True
+    ):
         interleaved.append(of_door)
         interleaved.append(of_yard)
     videos = write_videos(interleaved)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from folders import visible_names
-from made_videos import YARD, film, live, play
+from made_videos import YARD, film, live_frames, play
 from sample_records import feed, feed_all, frame
 from small_disk import small_disk
 
@@ -90,7 +90,7 @@ def test_opencv_that_could_not_finish_is_an_output_error(tmp_path, random, monke
 
 def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
-    for record in list(live(0, 1)) + list(live(0, 1, 2, film=YARD)):
+    for record in list(live_frames([0, 1])) + list(live_frames([0, 1, 2], film=YARD)):
         sink.write(record)
     finish = h264.H264Encoder.finish
 

@@ -42,8 +42,8 @@ def read(bucket, key):
 def keys(bucket, folder=""):
     names = []
     for page in bucket.list(folder):
-        for entry in page:
-            names.append(entry[0])
+        for key, _, _ in page:
+            names.append(key)
     return names
 
 

@@ -19,8 +19,8 @@ SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 def listed(scheme="s3", name="photos"):
     keys = []
     for page in Bucket(scheme, name).list(""):
-        for entry in page:
-            keys.append(entry[0])
+        for key, _, _ in page:
+            keys.append(key)
     return keys
 
 
@@ -105,9 +105,8 @@ def test_a_public_bucket_needs_none(monkeypatch, s3):
 @pytest.mark.parametrize("library", ["obstore", "botocore"])
 def test_a_missing_library_is_named(monkeypatch, library):
     for name in list(sys.modules):
-        if name.partition(".")[0] != library:
-            continue
-        monkeypatch.delitem(sys.modules, name)
+        if name.partition(".")[0] == library:
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DeviceError, match=library) as caught:
         listed()

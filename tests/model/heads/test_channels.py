@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
-from query_heads import index_of, index_of_all
+from query_heads import index_of
 
 from detcli.model.heads.channels import (
     _channel_axis_before_reshape,
@@ -22,7 +22,7 @@ def test_channels_that_were_cut_out_and_joined_again_are_followed(levels):
     for _ in range(levels):
         joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
     last = graph.cut(joined, 0, 5, 1)
-    assert channel_groups(index_of(graph, last), last)[1] == [(2, first), (3, second)]
+    assert channel_groups(index_of(graph, [last]), last)[1] == [(2, first), (3, second)]
 
 
 def test_a_long_chain_of_cuts_ends_somewhere():
@@ -31,7 +31,7 @@ def test_a_long_chain_of_cuts_ends_somewhere():
     for _ in range(2000):
         joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
     last = graph.cut(joined, 0, 2, 1)
-    _, groups = channel_groups(index_of(graph, last), last)
+    _, groups = channel_groups(index_of(graph, [last]), last)
     sizes = [size for size, _ in groups]
     assert sum(sizes) == 2
 
@@ -49,7 +49,7 @@ def test_the_axis_that_is_cut_along():
         graph("Slice", source, [0, 2], [1, 4], [0, 2]): (None, None),
         graph("Slice", source, [0], [1]): (None, None),
     }
-    index = index_of_all(graph, cases)
+    index = index_of(graph, cases)
     for name, (expected_axis, expected_start) in cases.items():
         axis, start = axis_and_start_of_cut(index, index.producer(name), name)
         assert axis == expected_axis
@@ -83,7 +83,7 @@ def test_parts_that_are_joined_along_an_axis_from_the_end():
     final = graph.linear(graph.queries(), 8, 3)
     second_part = graph.linear(graph.queries(), 8, 2)
     head = graph("Concat", graph("Concat", boxes, final, axis=-1), second_part, axis=-1)
-    assert groups_along(index_of(graph, head), head, 2) == [
+    assert groups_along(index_of(graph, [head]), head, 2) == [
         (4, boxes),
         (3, final),
         (2, second_part),
@@ -95,7 +95,7 @@ def test_a_cut_of_unknown_length_has_no_known_parts():
     joined = graph("Concat", graph.flat_convolution(2), graph.flat_convolution(3), axis=1)
     end = graph.cut(graph("Shape", joined), 1, 2, 0)
     part = graph("Slice", joined, np.array([1]), graph("Sub", end, np.array([1])), np.array([1]))
-    index = index_of(graph, part)
+    index = index_of(graph, [part])
     index.shapes[part] = [1, "length", 96]  # as where nothing is folded
     assert channel_groups(index, part) == (part, [])
 
@@ -104,7 +104,7 @@ def test_a_join_of_parts_of_unknown_size_is_not_clear():
     graph = Graph()
     parts = [graph.flat_convolution(2), graph.flat_convolution(3)]
     joined = graph.concat(parts, axis=1)
-    index = index_of(graph, joined)
+    index = index_of(graph, [joined])
     assert groups_along(index, joined, 1) == [(2, parts[0]), (3, parts[1])]
     index.shapes[parts[1]] = [1, "channels", 96]
     assert groups_along(index, joined, 1) == []
@@ -115,7 +115,7 @@ def test_a_transpose_without_an_order_tells_no_columns():
     graph = Graph()
     parts = [graph.flat_convolution(2), graph.flat_convolution(3)]
     turned = graph("Transpose", graph.concat(parts, axis=1))
-    assert groups_along(index_of(graph, turned), turned, 1) == []
+    assert groups_along(index_of(graph, [turned]), turned, 1) == []
 
 
 def positions_of(channels, axes=3):
@@ -135,7 +135,7 @@ def test_channels_that_are_overwritten_come_from_what_overwrites_them():
     moved = graph("ScatterND", joined, positions_of([0, 1]), centres)
     sizes = graph("Exp", graph.cut(moved, 2, 4, 2))
     head = graph("ScatterND", moved, positions_of([2, 3]), sizes)
-    index = index_of(graph, head)
+    index = index_of(graph, [head])
     assert groups_along(index, head, 2) == [(2, centres), (2, sizes), (1, first), (3, second)]
 
 
@@ -146,7 +146,7 @@ def test_a_cut_of_overwritten_channels_shows_what_overwrites_them():
     head = graph("ScatterND", features, positions_of([1, 2]), centres)
     boxes = graph.cut(head, 1, 5, 2)
     y = graph.cut(boxes, 1, 2, 2)
-    index = index_of(graph, boxes, y)
+    index = index_of(graph, [boxes, y])
     assert channel_groups(index, boxes)[1] == [(2, centres), (2, features)]
     assert channel_groups(index, y)[1] == [(1, centres)]
 
@@ -157,4 +157,4 @@ def test_channels_that_are_overwritten_in_another_order_are_unclear(channels):
     features = graph.queries()
     new_channels = graph("Exp", graph.cut(features, 0, 2, 2))
     head = graph("ScatterND", features, positions_of(channels), new_channels)
-    assert groups_along(index_of(graph, head), head, 2) == []
+    assert groups_along(index_of(graph, [head]), head, 2) == []

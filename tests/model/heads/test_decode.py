@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graph_builder import Graph
 from onnx import TensorProto
-from query_heads import index_of, index_of_all
+from query_heads import index_of
 
 from detcli.config.values import BoxFormat
 from detcli.model.heads import BoxDecode, Decoded
@@ -45,7 +45,7 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
     for operator, factor in steps:
         boxes = graph(operator, boxes, np.float32(factor))
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert decoded.method == BoxDecode.SIGMOID
     assert decoded.box_format == BoxFormat.CXCYWH
     assert decoded.fractions is fractions
@@ -58,7 +58,7 @@ def test_boxes_that_are_joined_twice_are_still_followed(joins):
     for _ in range(joins):
         decoded_otherwise = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
         boxes = graph("Concat", boxes, decoded_otherwise, np.zeros((1, 2, 4)), axis=1)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert (decoded and decoded.method) == (BoxDecode.SIGMOID if joins < 3 else None)
 
 
@@ -68,7 +68,7 @@ def test_constants_that_differ_from_query_to_query_are_earlier_boxes(dims):
     changes = graph("MatMul", graph.queries(), graph.weights(8, 4))
     boxes = graph("Sigmoid", graph("Add", changes, graph.weights(*dims)))
     how = BoxDecode.REFINED if dims[0] == 24 else BoxDecode.SIGMOID
-    assert box_decoding(index_of(graph, boxes), boxes).method is how
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is how
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_is_computed_twice_is_the_same(steps, is_same):
     ]
     if steps:
         different.append(behind(source, steps[:-1] + [("Transpose", {"perm": [1, 0, 2]})]))
-    index = index_of_all(graph, [computed_tensor, twin] + different)
+    index = index_of(graph, [computed_tensor, twin] + different)
     assert _hold_same_elements(index, computed_tensor, twin) == is_same
     for different_tensor in different:
         assert not _hold_same_elements(index, computed_tensor, different_tensor)
@@ -113,7 +113,7 @@ def test_constants_and_parts_are_the_same_by_what_they_hold():
     doubled = graph("Mul", source, np.float32(2))
     doubled_again = graph("Mul", source, np.float32(2))
     tripled = graph("Mul", source, np.float32(3))
-    index = index_of(graph, first_half, second_half, doubled, doubled_again, tripled)
+    index = index_of(graph, [first_half, second_half, doubled, doubled_again, tripled])
     assert _hold_same_elements(index, doubled, doubled_again)
     assert not _hold_same_elements(index, doubled, tripled)
     assert not _hold_same_elements(index, first_half, second_half)
@@ -127,7 +127,7 @@ def four(graph):
 def test_a_layers_own_boxes_are_not_decoded():
     graph = Graph()
     boxes = graph.flat_convolution(4)
-    assert box_decoding(index_of(graph, boxes), boxes) == Decoded(
+    assert box_decoding(index_of(graph, [boxes]), boxes) == Decoded(
         BoxDecode.LINEAR, BoxFormat.CXCYWH
     )
 
@@ -137,7 +137,7 @@ def test_tensors_with_other_sources_or_more_inputs_are_different():
     source = graph.queries()
     pair = graph("Concat", source, source, axis=1)
     triple = graph("Concat", source, source, source, axis=1)
-    index = index_of(graph, pair, triple)
+    index = index_of(graph, [pair, triple])
     assert not _hold_same_elements(index, pair, triple)
     assert not _hold_same_elements(index, "images", source)
     assert not _hold_same_elements(index, source, "images")
@@ -156,14 +156,14 @@ def test_corners_around_a_centre_are_told_in_either_order_of_a_sum(half_first):
     else:
         high = graph("Add", centre, half)
     boxes = graph("Concat", low, high, axis=2)
-    assert box_decoding(index_of(graph, boxes), boxes).method is BoxDecode.EXPONENTIAL
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is BoxDecode.EXPONENTIAL
 
 
 def test_a_sigmoid_of_an_input_is_of_no_layer():
     graph = Graph()
     estimates = graph.input("estimates", TensorProto.FLOAT, [1, 24, 4])
     boxes = graph("Sigmoid", estimates)
-    assert box_decoding(index_of(graph, boxes), boxes).method is BoxDecode.REFINED
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is BoxDecode.REFINED
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
     low = graph("Sub", centre, half)
     high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
     boxes = graph("Concat", low, high, axis=2)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert decoded.method is how
     assert decoded.box_format is BoxFormat.XYXY
 
@@ -198,7 +198,7 @@ def test_sides_that_end_at_the_image_are_no_centre_and_size(operator):
     centre = graph.cut(columns_of_boxes, 0, 2, 2)
     size = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
     limited = graph(operator, centre, np.float32(1.0))
-    index = index_of(graph, centre, size, limited)
+    index = index_of(graph, [centre, size, limited])
     assert method_of_centre_and_size(index, centre, size) is BoxDecode.EXPONENTIAL
     assert method_of_centre_and_size(index, limited, size) is None
 
@@ -217,7 +217,7 @@ def test_distances_from_corners_begin_at_a_list_of_points_with_0(points, are_cor
     graph = Graph()
     distances = graph.flat_convolution(4)
     sides = graph("Sub", points, distances)
-    assert measures_from_cell_corners(index_of(graph, sides), sides) == are_corners
+    assert measures_from_cell_corners(index_of(graph, [sides]), sides) == are_corners
 
 
 def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
@@ -227,7 +227,7 @@ def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
     scores = graph("Sigmoid", graph.flat_convolution(3))
     joined = graph("Concat", centre, size, scores, axis=1)
     boxes = graph.cut(joined, 0, 4, 1)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert decoded.method is BoxDecode.GRID
 
 
@@ -240,7 +240,7 @@ def test_a_centre_is_half_the_sum_of_two_corners(sums_up):
     doubled = graph("Add", low, high) if sums_up else low
     centre = graph("Div", doubled, np.float32(2))
     boxes = graph("Concat", centre, graph("Sub", high, low), axis=1)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert (decoded is not None) == sums_up
 
 
@@ -251,7 +251,7 @@ def test_a_search_for_layers_ends_after_400_nodes(length, is_known):
     deep = graph.linear(graph.queries(), 8, 4)
     for _ in range(length):
         deep = graph("Neg", deep)
-    index = index_of(graph, deep)
+    index = index_of(graph, [deep])
     assert is_linear(index, index.producer(deep)) == is_known
 
 
@@ -268,7 +268,7 @@ def test_a_quantised_layer_ends_with_its_bias():
     scaled = quantised_layer(graph)
     biased = graph("Add", scaled, graph.constant(np.ones(4, np.float32)))
     total = graph("Add", scaled, quantised_layer(graph))
-    index = index_of(graph, biased, total)
+    index = index_of(graph, [biased, total])
     assert layer_ending_at(index, index.producer(scaled)).op_type == "MatMulInteger"
     assert layer_ending_at(index, index.producer(biased)).op_type == "MatMulInteger"
     assert layer_ending_at(index, index.producer(total)) is None  # two layers are in it
@@ -281,7 +281,7 @@ def test_a_size_may_be_the_product_of_two_tensors():
     centre = graph("Add", graph.cut(columns, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
     half = graph("Mul", graph.cut(four(graph), 0, 2, 2), graph("Exp", graph.cut(columns, 2, 4, 2)))
     boxes = graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert decoded.method is BoxDecode.EXPONENTIAL
 
 
@@ -303,13 +303,13 @@ def test_a_grid_has_sigmoids_in_centres_and_in_sizes(centre_is_sigmoid, size_is_
     size = graph.cut(columns, 2, 4, 2)
     if size_is_sigmoid:
         size = graph("Sigmoid", size)
-    assert method_of_centre_and_size(index_of(graph, centre, size), centre, size) is method
+    assert method_of_centre_and_size(index_of(graph, [centre, size]), centre, size) is method
 
 
 def test_a_distance_that_is_a_plain_number_has_one_bin():
     graph = Graph()
     boxes = graph("Sub", np.arange(96, dtype=np.float32), four(graph))
-    assert distance_bin_count(index_of(graph, boxes), boxes) == 1
+    assert distance_bin_count(index_of(graph, [boxes]), boxes) == 1
 
 
 def test_a_distance_has_as_many_bins_as_its_softmax():
@@ -317,7 +317,7 @@ def test_a_distance_has_as_many_bins_as_its_softmax():
     bins = graph("Reshape", graph.convolution(64, 8), [0, 4, 16, -1])
     shares = graph("Softmax", bins, axis=2)
     distances = graph("ReduceSum", shares, np.array([2]), keepdims=0)
-    assert distance_bin_count(index_of(graph, distances), distances) == 16
+    assert distance_bin_count(index_of(graph, [distances]), distances) == 16
 
 
 @pytest.mark.parametrize("refines_size", [True, False])
@@ -330,7 +330,7 @@ def test_boxes_are_refined_if_one_of_their_halves_is_added_to_an_earlier_estimat
         size = graph("Add", size, earlier_size)
     boxes = graph("Sigmoid", graph("Concat", centre, size, axis=2))
     method = BoxDecode.REFINED if refines_size else BoxDecode.SIGMOID
-    assert box_decoding(index_of(graph, boxes), boxes).method is method
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is method
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_centre_and_size_have_two_columns_each(first_count, second_count, are_ha
     first = graph("Add", graph.flat_convolution(first_count), np.float32(1))
     second = graph("Exp", graph.flat_convolution(second_count))
     boxes = graph("Concat", first, second, axis=1)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert (decoded is not None) == are_halves
 
 
@@ -352,7 +352,7 @@ def test_four_single_coordinates_are_no_halves():
     two_rows = graph.cut(graph.queries(), 0, 2, 1)
     columns = [graph("Exp", graph.linear(two_rows, 8, 1)) for _ in range(4)]
     boxes = graph.concat(columns, axis=2)
-    assert box_decoding(index_of(graph, boxes), boxes) is None
+    assert box_decoding(index_of(graph, [boxes]), boxes) is None
 
 
 @pytest.mark.parametrize(("count", "is_known"), [(64, True), (65, False)])
@@ -360,7 +360,7 @@ def test_boxes_of_64_scales_are_followed(count, is_known):
     graph = Graph()
     boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
     joined = graph.concat([boxes] * count, axis=1)
-    assert (box_decoding(index_of(graph, joined), joined) is not None) == is_known
+    assert (box_decoding(index_of(graph, [joined]), joined) is not None) == is_known
 
 
 @pytest.mark.parametrize(("move_count", "fractions"), [(15, True), (16, None)])
@@ -370,7 +370,7 @@ def test_the_unit_of_boxes_is_that_of_a_product_among_the_last_16_nodes(move_cou
     boxes = graph("Div", boxes, np.float32(99))
     for _ in range(move_count):
         boxes = graph.swapped(boxes)
-    decoded = box_decoding(index_of(graph, boxes), boxes)
+    decoded = box_decoding(index_of(graph, [boxes]), boxes)
     assert decoded.method is BoxDecode.SIGMOID
     assert decoded.fractions is fractions
 
@@ -379,14 +379,14 @@ def test_boxes_that_an_input_of_the_graph_scales_are_followed():
     graph = Graph()
     scales = graph.input("scales", TensorProto.FLOAT, [1, 1, 4])
     boxes = graph("Mul", scales, graph("Sigmoid", graph.linear(graph.queries(), 8, 4)))
-    assert box_decoding(index_of(graph, boxes), boxes).method is BoxDecode.SIGMOID
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is BoxDecode.SIGMOID
 
 
 def test_boxes_that_are_decoded_in_two_ways_are_not_known():
     graph = Graph()
     changes = graph.linear(graph.queries(), 8, 4)
     boxes = graph("Concat", graph("Sigmoid", changes), changes, axis=1)
-    assert box_decoding(index_of(graph, boxes), boxes) is None
+    assert box_decoding(index_of(graph, [boxes]), boxes) is None
 
 
 @pytest.mark.parametrize("divides", [True, False])
@@ -398,7 +398,7 @@ def test_the_unit_of_boxes_in_two_tensors_is_that_of_the_first():
     graph = Graph()
     centre = graph("Div", graph("Sigmoid", graph.maps(2)), np.float32(99))
     size = graph("Exp", graph.maps(2))
-    index = index_of(graph, centre, size)
+    index = index_of(graph, [centre, size])
     assert decoding_of_joined_boxes(index, [centre, size]).fractions is True
 
 
@@ -413,7 +413,7 @@ def test_corners_of_several_scales_are_around_a_centre_in_each():
         low.append(graph("Sub", centre, half))
         high.append(graph("Add", centre, half))
     boxes = graph("Concat", graph.concat(low, axis=1), graph.concat(high, axis=1), axis=2)
-    assert box_decoding(index_of(graph, boxes), boxes).method is BoxDecode.EXPONENTIAL
+    assert box_decoding(index_of(graph, [boxes]), boxes).method is BoxDecode.EXPONENTIAL
 
 
 def test_two_images_of_a_batch_are_not_two_columns():
@@ -421,4 +421,4 @@ def test_two_images_of_a_batch_are_not_two_columns():
     first = graph("Add", graph("Relu", graph.linear(graph.queries(), 8, 1)), np.float32(1))
     second = graph("Exp", graph.linear(graph.queries(), 8, 3))
     boxes = graph("Concat", first, second, axis=2)
-    assert box_decoding(index_of(graph, boxes), boxes) is None
+    assert box_decoding(index_of(graph, [boxes]), boxes) is None

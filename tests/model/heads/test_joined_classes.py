@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
-from query_heads import index_of_all
+from query_heads import index_of
 
 from detcli.config.values import BoxFormat
 from detcli.model.heads import BoxDecode, Decoded, Unrecognised
@@ -22,7 +22,7 @@ def test_landmarks_are_between_objectness_and_scores_and_none_is_a_probability()
     more_points = (6, plain_numbers(graph, 6))
     scores = (3, probabilities(graph, 3))
     six_probabilities = (6, probabilities(graph, 6))
-    index = index_of(graph, [objectness, points, more_points, scores, six_probabilities])
+    index = index_of_groups(graph, [objectness, points, more_points, scores, six_probabilities])
 
     expected = Classes(3, have_objectness=True, landmark_channels=10)
     assert classes_after_landmarks(index, [objectness, points, more_points, scores]) == expected
@@ -39,10 +39,10 @@ def plain_numbers(graph, count):
     return graph.flat_convolution(count)
 
 
-def index_of(graph, groups):
+def index_of_groups(graph, groups):
     """The index of a graph that ends in the tensors of these groups."""
     tensors = [tensor for _, tensor in groups]
-    return index_of_all(graph, tensors)
+    return index_of(graph, tensors)
 
 
 def parts_of(graph, counts_and_kinds):
@@ -67,7 +67,7 @@ def decoded_by(method):
 def test_an_objectness_is_one_probability_before_those_of_the_classes(parts, classes):
     graph = Graph()
     groups = parts_of(graph, parts)
-    assert classes_after_boxes(index_of(graph, groups), None, groups) == classes
+    assert classes_after_boxes(index_of_groups(graph, groups), None, groups) == classes
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_objectness_is_one_probability_before_those_of_the_classes(parts, cla
 def test_other_parts_are_no_landmarks_between_objectness_and_classes(parts):
     graph = Graph()
     groups = parts_of(graph, parts)
-    assert classes_after_landmarks(index_of(graph, groups), groups) is None
+    assert classes_after_landmarks(index_of_groups(graph, groups), groups) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_other_parts_are_no_landmarks_between_objectness_and_classes(parts):
 def test_the_first_score_of_a_detector_with_anchor_boxes_is_an_objectness(method, kind, classes):
     graph = Graph()
     groups = parts_of(graph, [(4, kind)])
-    index = index_of(graph, groups)
+    index = index_of_groups(graph, groups)
     assert classes_after_boxes(index, decoded_by(method), groups) == classes
 
 
@@ -108,7 +108,7 @@ def test_all_scores_are_of_classes_if_an_objectness_was_multiplied_into_them():
     graph = Graph()
     scores = graph("Mul", probabilities(graph, 3), probabilities(graph, 1))
     groups = [(3, scores)]
-    index = index_of(graph, groups)
+    index = index_of_groups(graph, groups)
     assert is_multiplied(index, scores)
     expected = Classes(3, have_objectness=False)
     assert classes_after_boxes(index, decoded_by(BoxDecode.GRID), groups) == expected
@@ -117,7 +117,7 @@ def test_all_scores_are_of_classes_if_an_objectness_was_multiplied_into_them():
 def test_scores_of_an_unknown_activation_may_begin_with_an_objectness():
     graph = Graph()
     groups = [(4, graph("Relu", plain_numbers(graph, 4)))]
-    index = index_of(graph, groups)
+    index = index_of_groups(graph, groups)
     with pytest.raises(Unrecognised, match="whether its scores begin with an objectness"):
         classes_after_boxes(index, decoded_by(BoxDecode.GRID), groups)
 
@@ -128,7 +128,7 @@ def test_beside_distances_an_objectness_is_a_constant():
     constant = graph.constant(np.ones((1, 1, 96), np.float32))
     scores = (3, probabilities(graph, 3))
     computed = (1, probabilities(graph, 1))
-    index = index_of(graph, [computed, scores])
+    index = index_of_groups(graph, [computed, scores])
     distances = decoded_by(BoxDecode.DISTANCES)
     expected = Classes(3, have_objectness=True)
     assert classes_after_boxes(index, distances, [(1, constant), scores]) == expected

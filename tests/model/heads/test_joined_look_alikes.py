@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graph_builder import Graph
 from onnx import TensorProto, helper
-from query_heads import boxes_and_scores, index_of, index_of_all
+from query_heads import boxes_and_scores, index_of
 
 from detcli.model.contract import Layout
 from detcli.model.heads import Activation, BoxDecode, Unrecognised
@@ -36,7 +36,7 @@ from detcli.model.heads.queries import has_patches
 def test_a_task_is_not_guessed_where_the_number_of_columns_is_unknown(extra, reason):
     graph = Graph()
     boxes, _ = boxes_and_scores(graph)
-    assert reason in task_besides_boxes(index_of(graph, boxes), extra)
+    assert reason in task_besides_boxes(index_of(graph, [boxes]), extra)
 
 
 def test_boxes_beside_two_outputs_of_scores_are_asked_about():
@@ -44,7 +44,7 @@ def test_boxes_beside_two_outputs_of_scores_are_asked_about():
     boxes, scores = boxes_and_scores(graph)
     more_scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 3))
     with pytest.raises(Unrecognised, match="two of its outputs may be the boxes"):
-        find_pair_head(index_of(graph, boxes, scores, more_scores))
+        find_pair_head(index_of(graph, [boxes, scores, more_scores]))
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -53,7 +53,7 @@ def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(position):
     boxes, scores = boxes_and_scores(graph)
     outputs = [boxes, scores]
     outputs.insert(position, graph("ReduceMax", scores, axes=[2], keepdims=0))
-    head = find_pair_head(index_of_all(graph, outputs))
+    head = find_pair_head(index_of(graph, outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -62,8 +62,8 @@ def test_a_best_class_that_no_output_tells_does_not_select():
     graph = Graph()
     boxes, scores = boxes_and_scores(graph)
     labels = graph("ArgMax", scores, axis=2, keepdims=1)
-    assert find_best_class_head(index_of(graph, boxes, scores)) is None
-    assert find_best_class_head(index_of(graph, boxes, labels)).best_class_only
+    assert find_best_class_head(index_of(graph, [boxes, scores])) is None
+    assert find_best_class_head(index_of(graph, [boxes, labels])).best_class_only
 
 
 @pytest.mark.parametrize("suppresses", [False, True])
@@ -78,7 +78,7 @@ def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
     if suppresses:
         by_class = graph("Unsqueeze", best, [1])
         outputs.append(graph("NonMaxSuppression", chosen_boxes, by_class, np.array([5])))
-    head = find_query_head(index_of_all(graph, outputs))
+    head = find_query_head(index_of(graph, outputs))
     assert (head is None) == suppresses
 
 
@@ -86,7 +86,7 @@ def test_scores_that_cannot_be_told_from_their_boxes_are_taken_for_sigmoids():
     """A layer gives both at once, so that its output says nothing about the scores alone."""
     graph = Graph()
     rows = graph.linear(graph.queries(), 8, 7)
-    head = find_joined_head(index_of(graph, rows), ["red", "green", "blue"], boxes_only=False)
+    head = find_joined_head(index_of(graph, [rows]), ["red", "green", "blue"], boxes_only=False)
     assert head.class_count == 3
     assert head.scores_are is Activation.SIGMOID
 
@@ -100,7 +100,7 @@ def test_a_split_tells_the_number_of_classes_where_that_of_columns_is_unknown(
     rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
     parts = graph.all("Split", rows, np.array([4, 3]), outputs=2, axis=2)
     scores = graph("Sigmoid", parts[part]) if activated else parts[part]
-    index = index_of(graph, scores, graph("Relu", rows))
+    index = index_of(graph, [scores, graph("Relu", rows)])
     assert _class_count(index, rows, scores, anchors_first=True) == class_count
 
 
@@ -109,7 +109,7 @@ def test_without_a_split_an_unknown_number_of_columns_stays_unknown(tensor):
     graph = Graph()
     rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
     scores = graph("Sigmoid", rows)
-    index = index_of(graph, scores)
+    index = index_of(graph, [scores])
     assert (
         _class_count(index, rows, rows if tensor == "rows" else scores, anchors_first=True) is None
     )
@@ -120,7 +120,7 @@ def test_of_as_many_rows_as_columns_neither_is_taken_for_channels(rows, is_head)
     graph = Graph()
     queries = graph.cut(graph.queries(), 0, rows, 1)
     head = graph("Relu", graph.linear(queries, 8, 7))
-    index = index_of(graph, head)
+    index = index_of(graph, [head])
     names = ["red", "green", "blue"]
     assert (find_joined_head(index, names, boxes_only=False) is not None) == is_head
 
@@ -132,7 +132,7 @@ def test_three_parts_behind_a_box_are_no_objectness_and_classes():
     parts = [centre, size]
     for count in (1, 3, 5):
         parts.append(graph("Sigmoid", graph.maps(count)))
-    index = index_of(graph, graph.concat(parts, axis=1))
+    index = index_of(graph, [graph.concat(parts, axis=1)])
     with pytest.raises(Unrecognised, match="8 numbers of keypoints"):
         find_joined_head(index, None, boxes_only=False)
 
@@ -141,7 +141,7 @@ def test_the_scores_of_a_head_are_what_it_joins_to_the_boxes():
     graph = Graph()
     boxes, scores = boxes_and_scores(graph)
     rows = graph("Concat", boxes, scores, axis=2)
-    index = index_of(graph, rows, graph("Relu", rows))
+    index = index_of(graph, [rows, graph("Relu", rows)])
     assert score_tensor_of(index, rows) == scores
     assert score_tensor_of(index, scores) == scores
 
@@ -152,7 +152,7 @@ def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
     boxes, scores = boxes_and_scores(graph)
     anchors = graph.constant(graph.weights(1, 24, 4))
     outputs = graph.all("EfficientNMS_TRT", boxes, scores, anchors, outputs=4, domain="TRT")
-    head = find_plugin_head(index_of_all(graph, outputs))
+    head = find_plugin_head(index_of(graph, outputs))
     assert head.boxes[0].tensor == boxes
     assert head.scores[0].tensor == scores
 
@@ -165,7 +165,7 @@ def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
     height, width = kernel
     weights = graph.weights(8, 3, height, width)
     maps = graph("Conv", "images", weights, kernel_shape=list(kernel), strides=list(kernel))
-    assert has_patches(index_of(graph, maps)) == are_patches
+    assert has_patches(index_of(graph, [maps])) == are_patches
 
 
 def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
@@ -175,7 +175,7 @@ def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
     scores = graph("Mul", graph.cut(numbers, 5, 8, 2), graph.cut(numbers, 4, 5, 2))
     joined = graph("Concat", graph.cut(numbers, 0, 4, 2), scores, axis=2)
     boxes = graph.cut(joined, 0, 4, 2)
-    head = find_pair_head(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
+    head = find_pair_head(index_of(graph, [boxes, graph.cut(joined, 4, 7, 2)]))
     assert not head.objectness
     assert head.class_count == 3
 
@@ -199,7 +199,7 @@ def test_queries_that_are_chosen_before_layers_decode_them_are_a_head():
     features = chosen(graph, graph.queries(), best_rows(graph, scores, 5), 8)
     boxes = graph("Sigmoid", graph.linear(features, 8, 4))
     final_scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    index = index_of(graph, graph("Concat", boxes, final_scores, axis=2))
+    index = index_of(graph, [graph("Concat", boxes, final_scores, axis=2)])
     assert find_joined_head(index, None, boxes_only=False).class_count == 3
 
 
@@ -210,7 +210,7 @@ def test_detections_that_are_chosen_by_finished_scores_are_no_head():
     features = chosen(graph, graph.queries(), rows, 8)
     boxes = graph("Sigmoid", graph.linear(features, 8, 4))
     detections = graph("Concat", boxes, chosen(graph, scores, rows, 3), axis=2)
-    assert find_joined_head(index_of(graph, detections), None, boxes_only=False) is None
+    assert find_joined_head(index_of(graph, [detections]), None, boxes_only=False) is None
 
 
 def test_boxes_that_do_not_depend_on_the_choice_of_the_scores_are_no_head():
@@ -218,7 +218,7 @@ def test_boxes_that_do_not_depend_on_the_choice_of_the_scores_are_no_head():
     boxes, scores = boxes_and_scores(graph)
     features = chosen(graph, graph.queries(), best_rows(graph, scores, 24), 8)
     final_scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    index = index_of(graph, graph("Concat", boxes, final_scores, axis=2))
+    index = index_of(graph, [graph("Concat", boxes, final_scores, axis=2)])
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
@@ -227,7 +227,7 @@ def test_images_of_a_batch_that_are_joined_are_no_boxes_and_scores():
     graph = Graph()
     first_image = graph("Relu", graph.linear(graph.queries(), 8, 7))
     second_image = graph("Relu", graph.linear(graph.queries(), 8, 7))
-    index = index_of(graph, graph("Concat", first_image, second_image, axis=0))
+    index = index_of(graph, [graph("Concat", first_image, second_image, axis=0)])
     head = find_joined_head(index, ["red", "green", "blue"], boxes_only=False)
     assert head.anchors_first
     assert head.class_count == 3
@@ -239,7 +239,7 @@ def test_the_scores_of_a_head_are_followed_through_a_transpose_of_its_last_axes(
     rows = graph("Concat", boxes, scores, axis=2)
     swapped = graph.swapped(rows)
     moved = graph("Transpose", rows, perm=[1, 0, 2])
-    index = index_of(graph, swapped, moved)
+    index = index_of(graph, [swapped, moved])
     assert score_tensor_of(index, swapped) == scores
     assert box_tensor_of(index, swapped) == boxes
     assert score_tensor_of(index, moved) == moved
@@ -268,7 +268,7 @@ def test_detections_whose_scores_a_selection_gives_are_no_head():
     values, indices = graph.all("TopK", best, [5], outputs=2, axis=1)
     best_boxes = chosen(graph, boxes, graph("Unsqueeze", indices, [2]), 4)
     detections = graph("Concat", best_boxes, graph("Unsqueeze", values, [2]), axis=2)
-    assert find_joined_head(index_of(graph, detections), None, boxes_only=False) is None
+    assert find_joined_head(index_of(graph, [detections]), None, boxes_only=False) is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_axis_of_a_join_is_that_of_the_channels_where_no_size_shows_it(
     head_tensor = graph("Concat", boxes, scores, axis=axis)
     if swaps:
         head_tensor = graph.swapped(head_tensor)
-    head = find_joined_head(index_of(graph, head_tensor), None, boxes_only=False)
+    head = find_joined_head(index_of(graph, [head_tensor]), None, boxes_only=False)
     assert head.anchors_first == anchors_first
     assert head.class_count is None
     assert head.decoded.method is BoxDecode.SIGMOID
@@ -297,7 +297,7 @@ def test_the_axis_of_a_join_is_that_of_the_channels_where_no_size_shows_it(
 def test_a_tensor_of_unclear_channels_beside_another_output_is_no_head():
     graph = Graph()
     rows = graph("Relu", graph.linear(graph.queries(), 8, 7))
-    index = index_of(graph, rows, graph.queries())
+    index = index_of(graph, [rows, graph.queries()])
     names = ["red", "green", "blue"]
     assert find_joined_head(index, names, boxes_only=False) is None
 
@@ -308,7 +308,7 @@ def test_a_head_of_three_axes_is_not_followed_to_a_tensor_of_two():
     of_one_image = graph("Relu", graph("Squeeze", rows, [0]))
     head_tensor = graph("Unsqueeze", of_one_image, [0])
     names = ["red", "green", "blue"]
-    head = find_joined_head(index_of(graph, head_tensor), names, boxes_only=False)
+    head = find_joined_head(index_of(graph, [head_tensor]), names, boxes_only=False)
     assert head.class_count == 3
 
 
@@ -316,7 +316,7 @@ def test_as_many_images_as_channels_are_no_channels():
     graph = Graph(batch=7)
     rows = graph("Relu", graph.linear(graph.queries(), 8, 9))
     names = ["red", "green", "blue"]
-    assert find_joined_head(index_of(graph, rows), names, boxes_only=False) is None
+    assert find_joined_head(index_of(graph, [rows]), names, boxes_only=False) is None
 
 
 @pytest.mark.parametrize("has_sizes", [True, False])
@@ -329,7 +329,7 @@ def test_a_split_whose_sizes_are_not_constant_does_not_tell_the_number_of_classe
         parts = graph.all("Split", rows, sizes, outputs=2, axis=2)
     else:
         parts = graph.all("Split", rows, outputs=2, axis=2)
-    index = index_of(graph, parts[1], graph("Relu", rows))
+    index = index_of(graph, [parts[1], graph("Relu", rows)])
     assert _class_count(index, rows, parts[1], anchors_first=True) is None
 
 
@@ -339,7 +339,7 @@ def test_an_objectness_is_told_behind_boxes_of_an_unknown_decoding():
     boxes = graph("Relu", graph.linear(features, 8, 4))
     objectness = graph("Sigmoid", graph.linear(features, 8, 1))
     scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    index = index_of(graph, graph("Concat", boxes, objectness, scores, axis=2))
+    index = index_of(graph, [graph("Concat", boxes, objectness, scores, axis=2)])
     head = find_joined_head(index, None, boxes_only=False)
     assert head.objectness
     assert head.class_count == 3
@@ -354,7 +354,7 @@ def test_two_tensors_of_an_unknown_decoding_are_no_centre_and_size():
     first_half = graph("Relu", graph.linear(features, 8, 2))
     second_half = graph("Relu", graph.linear(features, 8, 2))
     scores = graph("Sigmoid", graph.linear(features, 8, 3))
-    index = index_of(graph, graph("Concat", first_half, second_half, scores, axis=2))
+    index = index_of(graph, [graph("Concat", first_half, second_half, scores, axis=2)])
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
@@ -364,7 +364,7 @@ def test_numbers_that_are_no_probabilities_are_not_scores_before_keypoints():
     features = graph.queries()
     three_numbers = graph.linear(features, 8, 3)
     two_numbers = graph.linear(features, 8, 2)
-    index = index_of(graph, graph("Concat", boxes, three_numbers, two_numbers, axis=2))
+    index = index_of(graph, [graph("Concat", boxes, three_numbers, two_numbers, axis=2)])
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
@@ -374,7 +374,7 @@ def test_boxes_that_are_joined_from_centre_and_size_are_not_boxes_and_scores():
     centre = graph("Sigmoid", graph.linear(features, 8, 2))
     size = graph("Sigmoid", graph.linear(features, 8, 2))
     boxes = graph("Concat", centre, size, axis=2)
-    index = index_of(graph, boxes)
+    index = index_of(graph, [boxes])
     assert box_tensor_of(index, boxes) == boxes
     assert score_tensor_of(index, boxes) == boxes
 
@@ -384,4 +384,4 @@ def test_an_input_of_the_graph_is_a_head_of_its_own(activated):
     graph = Graph()
     rows = graph.input("rows", TensorProto.FLOAT, [1, 24, 7])
     output = graph("Relu", rows) if activated else graph.swapped(rows)
-    assert box_tensor_of(index_of(graph, output), rows) == rows
+    assert box_tensor_of(index_of(graph, [output]), rows) == rows

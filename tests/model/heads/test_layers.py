@@ -4,7 +4,7 @@ import numpy as np
 from anchor_graphs import scores
 from graph_builder import Graph
 from onnx import TensorProto, helper
-from query_heads import index_of, index_of_all
+from query_heads import index_of
 
 from detcli.model.heads import Activation
 from detcli.model.heads.channels import channel_groups
@@ -27,7 +27,7 @@ def test_a_cast_behind_a_split_leads_to_its_own_part():
     second_cast = graph("Cast", second_half, to=TensorProto.DOUBLE)
     first_output = graph("Sigmoid", first_cast)
     second_output = graph("Sigmoid", second_cast)
-    index = index_of(graph, first_output, second_output)
+    index = index_of(graph, [first_output, second_output])
     assert channel_groups(index, second_cast)[1] == [(3, scores_map)]
     assert layer_outputs(index, second_output) == layer_outputs(index, scores_map)
 
@@ -43,7 +43,7 @@ def test_what_scores_are():
         graph("Softmax", raw, axis=2): Activation.SOFTMAX,
         graph("Div", raw, graph("Abs", raw)): None,
     }
-    index = index_of_all(graph, kinds)
+    index = index_of(graph, kinds)
     for name, activation in kinds.items():
         assert score_activation(index, name) == activation
 
@@ -74,7 +74,7 @@ def test_what_is_a_layers_output():
         graph("Pow", first_layer, np.float32(2)): False,
         graph("Sub", first_layer, graph("Abs", second_layer)): False,
     }
-    index = index_of_all(graph, cases)
+    index = index_of(graph, cases)
     for name, is_output_of_layer in cases.items():
         assert is_linear(index, index.producer(name)) == is_output_of_layer
     assert not is_linear(index, None)
@@ -83,5 +83,5 @@ def test_what_is_a_layers_output():
 def test_a_softmax_without_an_axis_takes_the_last():
     graph = Graph()
     shares = graph("Softmax", graph.linear(graph.queries(), 8, 5))
-    index = index_of(graph, shares)
+    index = index_of(graph, [shares])
     assert softmax_channel_count(index, index.producer(shares)) == 5

@@ -6,7 +6,7 @@ import pytest
 from anchor_graphs import distances
 from graph_builder import Graph
 from onnx import TensorProto, helper
-from query_heads import index_of, index_of_all
+from query_heads import index_of
 
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
@@ -20,7 +20,7 @@ from detcli.model.heads.selected_in_graph import read_six_columns, selected_dete
 def test_usual_rows_have_six_columns(columns, is_usual):
     graph = Graph()
     rows = graph.linear(graph.queries(), 8, columns)
-    assert (read_six_columns(index_of(graph, rows)) is not None) == is_usual
+    assert (read_six_columns(index_of(graph, [rows])) is not None) == is_usual
 
 
 @pytest.mark.parametrize(("order", "are_boxes"), [((0, 1, 2, 3), True), ((1, 0, 3, 2), False)])
@@ -33,7 +33,7 @@ def test_sides_that_were_cut_apart_are_a_box_in_their_order_alone(order, are_box
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
     rows = graph.concat(sides + [best, labels], axis=2)
-    assert (selected_detections(index_of(graph, rows)) is not None) == are_boxes
+    assert (selected_detections(index_of(graph, [rows])) is not None) == are_boxes
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mod"])
@@ -44,7 +44,7 @@ def test_whole_numbers_that_are_shifted_are_whole(operator):
     attributes = {"fmod": 1} if operator == "Mod" else {}
     shifted = graph(operator, labels, np.float32(1.0), **attributes)
     shifted_scores = graph("Add", scores, np.float32(1.0))
-    index = index_of(graph, shifted, shifted_scores)
+    index = index_of(graph, [shifted, shifted_scores])
     assert is_integral(index, shifted)
     assert not is_integral(index, shifted_scores)
 
@@ -65,7 +65,7 @@ def rows_and_parts(graph, label_of=None):
 def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
     graph = Graph()
     rows, scores = rows_and_parts(graph)
-    head = selected_detections(index_of(graph, rows, scores))
+    head = selected_detections(index_of(graph, [rows, scores]))
     assert head.scores[0].tensor == rows
     assert head.class_ids.tensor == rows
 
@@ -82,7 +82,7 @@ def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
 def test_only_a_number_that_is_added_to_class_ids_tells_how_many_there_are(label_of, classes):
     graph = Graph()
     rows, _ = rows_and_parts(graph, label_of)
-    assert selected_detections(index_of(graph, rows)).class_count == classes
+    assert selected_detections(index_of(graph, [rows])).class_count == classes
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
@@ -101,7 +101,7 @@ def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_t
     indices = graph("Unsqueeze", box, [0])
     selected_scores = graph("Unsqueeze", score, [0])
     outputs = [boxes, graph.swapped(scores), indices, labels, selected_scores, selected_boxes]
-    index = index_of_all(graph, outputs)
+    index = index_of(graph, outputs)
     if in_loop:
         put_in_loop(index.graph, selected)
         with pytest.raises(Unrecognised, match="all its boxes beside those that it selects"):
@@ -127,7 +127,7 @@ def test_a_trail_ends_at_what_makes_elements():
     graph = Graph()
     sums = graph("Add", graph.queries(), np.float32(1))
     moved = graph.swapped(sums)
-    assert list(tensors_moved_into(index_of(graph, moved), moved)) == [moved, sums]
+    assert list(tensors_moved_into(index_of(graph, [moved]), moved)) == [moved, sums]
 
 
 @pytest.mark.parametrize("product", [False, True])
@@ -143,4 +143,4 @@ def test_scores_of_one_sigmoid_are_no_products(product):
     best = graph("ReduceMax", scores, axes=[2], keepdims=1)
     labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
     rows = graph("Concat", boxes, best, labels, axis=2)
-    assert selected_detections(index_of(graph, rows)).are_products == product
+    assert selected_detections(index_of(graph, [rows])).are_products == product
