@@ -25,7 +25,7 @@ def in_rows(graph, tensor, channels, *, batched=True):
 
 
 def rows_and_columns(size, stride):
-    """How many rows and columns of cells cover an input, the last of which may reach over it."""
+    """Rows and columns of cells that cover an input; the last may extend beyond it."""
     height, width = size
     return -(-height // stride), -(-width // stride)
 
@@ -59,7 +59,7 @@ def row_per_cell(maps):
 
 
 def joined(pairs):
-    """Boxes and scores of all scales, from a pair of both for each scale."""
+    """Concatenate the boxes and the scores of all scales, given as a pair for each scale."""
     boxes = []
     scores = []
     for boxes_of_scale, scores_of_scale in pairs:
@@ -74,5 +74,5 @@ def around(points, sides):
 
 
 def mean_of_bins(numbers, bins):
-    """Distances (N, 4): the expectation of a distribution over so many bins each."""
+    """Distances (N, 4): the expectation of a distribution over `bins` bins each."""
     return (softmax(numbers.reshape(-1, 4, bins)) * np.arange(bins)).sum(-1)

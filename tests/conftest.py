@@ -318,8 +318,8 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         environment = options.get("env", os.environ)
-        is_of_plain_streams = options.keys() <= {"input", "cwd", "text", "timeout", "env"}
-        if is_of_plain_streams and forked.starts_alike(environment):
+        has_only_fork_options = options.keys() <= {"input", "cwd", "text", "timeout", "env"}
+        if has_only_fork_options and forked.can_run_in_fork(environment):
             return forked.run(arguments, **options)
         command = [sys.executable, "-m", "detcli"] + forked.words_of(arguments)
         options = {"capture_output": True, "text": True, "timeout": 60} | options

@@ -42,8 +42,8 @@ def words_of(arguments):
     return words
 
 
-def starts_alike(environment):
-    """Whether a process with these variables would start like this one, of which it is a fork."""
+def can_run_in_fork(environment):
+    """Whether a fork of this process behaves like a new process with these variables."""
     return all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
 
 
@@ -64,7 +64,7 @@ def start(
         closed_streams: Descriptors of 0 to 2 that the command does not have.
     """
     environment = dict(os.environ if env is None else env)
-    assert starts_alike(environment)
+    assert can_run_in_fork(environment)
     command = ["detcli"] + words_of(arguments)
     process = CONTEXT.Process(
         target=_child,

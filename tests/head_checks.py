@@ -135,13 +135,13 @@ def softmax_arithmetic(graph, softmax):
     axes = f"{shares}/axes"
     graph.initializer.append(helper.make_tensor(axes, TensorProto.INT64, [1], [axis]))
     maximum = f"{shares}/maximum"
-    rest = f"{shares}/rest"
+    shifted = f"{shares}/shifted"
     exponential = f"{shares}/exponential"
     total = f"{shares}/total"
     return [
         helper.make_node("ReduceMax", [logits], [maximum], axes=[axis]),
-        helper.make_node("Sub", [logits, maximum], [rest]),
-        helper.make_node("Exp", [rest], [exponential]),
+        helper.make_node("Sub", [logits, maximum], [shifted]),
+        helper.make_node("Exp", [shifted], [exponential]),
         helper.make_node("ReduceSum", [exponential, axes], [total]),
         helper.make_node("Div", [exponential, total], [shares]),
     ]

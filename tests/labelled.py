@@ -82,7 +82,7 @@ def edit_json(path, change):
 
 
 def drop_labels(content, category_id):
-    """Take the labels of a category out of what COCO's file has."""
+    """Remove the annotations of a category from the content of a COCO file."""
     annotations = []
     for annotation in content["annotations"]:
         if annotation["category_id"] != category_id:

@@ -217,7 +217,7 @@ def edit_list(path, edits):
 
 
 def record_sizes(path, sizes, *, codec="libx264", frames=(25, 50), options=None, default=None):
-    """Write a video with a track for each of these sizes (height, width), of so many frames."""
+    """Write a video with a track for each of these sizes (height, width) and numbers of frames."""
     import av
 
     with av.open(str(path), "w", options=options or {}) as output:

@@ -448,13 +448,13 @@ class ModuleTests:
     def choose(self, lines: range) -> list[str]:
         """The tests that execute some of these lines: those that killed first, then the fastest."""
         shared = self.notes.lines[""] | self.collection.lines
-        all_execute_some = not shared.isdisjoint(lines)
+        all_tests_run_these = not shared.isdisjoint(lines)
         tests = []
         for test, executed in self.notes.lines.items():
             if not test:  # what all tests share
                 continue
-            executes_some = test in self.notes.starting or not executed.isdisjoint(lines)
-            if all_execute_some or executes_some:
+            runs_these = test in self.notes.starting or not executed.isdisjoint(lines)
+            if all_tests_run_these or runs_these:
                 tests.append(test)
 
         def rank(test: str) -> tuple[bool, bool, float]:

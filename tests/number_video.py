@@ -50,10 +50,10 @@ def numbers_of(items):
 
 
 def frame_times(count, begin_s=0.0):
-    """The times of so many frames, 25 a second."""
+    """The times of `count` frames at 25 fps, from `begin_s` on."""
     return [begin_s + number / 25 for number in range(count)]
 
 
 def since_first(times):
-    """Times that count from the first of them."""
+    """Times relative to the first one."""
     return [time - times[0] for time in times]

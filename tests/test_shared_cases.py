@@ -162,14 +162,14 @@ def test_pixels_are_those_of_the_file_or_refused(expected, case, predict_case, t
         assert process.returncode == 3
         return
     assert right["detections"]
-    assert sorted_top_left(record) == sorted_top_left(right)
+    assert sorted_positions(record) == sorted_positions(right)
     scores = sorted(column_of(record["detections"], "score"))
     right_scores = sorted(column_of(right["detections"], "score"))
     assert scores == pytest.approx(right_scores, abs=1.01 / 255)
 
 
-def sorted_top_left(record):
-    """Class, x1 and y1 of each detection."""
+def sorted_positions(record):
+    """Class, x1 and y1 of each detection, sorted."""
     boxes = []
     for detection in record["detections"]:
         boxes.append((detection["class_name"], detection["x1"], detection["y1"]))

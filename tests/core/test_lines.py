@@ -43,7 +43,7 @@ def short_lines(monkeypatch):
 
 
 def cut_apart(data, size):
-    """Chunks of so many bytes, of which the last may be shorter."""
+    """Chunks of `size` bytes; the last may be shorter."""
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 

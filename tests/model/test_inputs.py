@@ -13,8 +13,8 @@ INT64 = TensorProto.INT64
 IMAGES = ("x", FLOAT, [1, 3, 64, 96])
 
 
-def find_among(inputs):
-    """What is found among inputs of a graph: name, type and shape of each."""
+def find_in_graph_with(inputs):
+    """What `find_inputs` returns for a graph with these inputs: name, type and shape of each."""
     values = []
     for name, dtype, dims in inputs:
         values.append(helper.make_tensor_value_info(name, dtype, dims))
@@ -37,7 +37,7 @@ def find_among(inputs):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 def test_images_come_in_these_shapes(dims, expected, dtype):
     code = {"float32": FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}[dtype]
-    image, other_inputs = find_among([("x", code, dims)])
+    image, other_inputs = find_in_graph_with([("x", code, dims)])
     channels_last, single, batch, size = expected
     assert image.channels_last == channels_last
     assert image.single == single
@@ -61,7 +61,7 @@ def test_images_come_in_these_shapes(dims, expected, dtype):
 @pytest.mark.parametrize("first", [True, False])
 def test_other_inputs_are_told_by_shape_and_type(value, role, first):
     inputs = [value, IMAGES] if first else [IMAGES, value]
-    image, (other_input,) = find_among(inputs)
+    image, (other_input,) = find_in_graph_with(inputs)
     assert image.name == "x"
     assert other_input.name == value[0]
     assert other_input.dtype == value[1]
@@ -92,4 +92,4 @@ def test_what_boxes_are_divided_by_is_a_scale():
 )
 def test_anything_else_is_refused(inputs, reason):
     with pytest.raises(Unrecognised, match=reason):
-        find_among(inputs)
+        find_in_graph_with(inputs)

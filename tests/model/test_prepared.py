@@ -253,7 +253,7 @@ def test_missing_external_data_is_a_model_error(tmp_path, warm):
     assert error.value.hint == "put weights.bin beside the model"
 
 
-COMPLETE = colour_model.build("authors").SerializeToString()
+COMPLETE_FILE = colour_model.build("authors").SerializeToString()
 
 
 @pytest.mark.usefixtures("cache")
@@ -264,10 +264,10 @@ COMPLETE = colour_model.build("authors").SerializeToString()
         b"no model",
         b"<!DOCTYPE html><html></html>",
         b"PK\3\4" + bytes(100),
-        COMPLETE[:1],
-        COMPLETE[:9],
-        COMPLETE[:99],
-        COMPLETE[:-99],
+        COMPLETE_FILE[:1],
+        COMPLETE_FILE[:9],
+        COMPLETE_FILE[:99],
+        COMPLETE_FILE[:-99],
     ],
     ids=["empty", "text", "page", "archive", "one byte", "9 bytes", "99 bytes", "all but 99"],
 )

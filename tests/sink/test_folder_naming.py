@@ -120,8 +120,8 @@ def test_an_output_is_named_after_its_input(source, expected):
     assert stem(source) == expected
 
 
-def give(unique_names, names, suffix=".png", usable=lambda _: True, input_hash=""):
-    """The names of files that are to be called so."""
+def choose_names(unique_names, names, suffix=".png", usable=lambda _: True, input_hash=""):
+    """The file names chosen for these names."""
     file_names = []
     for name in names:
         file_names.append(unique_names.choose_file_name(safe(name), suffix, usable, input_hash))
@@ -138,16 +138,16 @@ def give(unique_names, names, suffix=".png", usable=lambda _: True, input_hash="
 )
 def test_a_name_that_is_taken_gets_a_number(names, refused, expected):
     unique_names = UniqueNames()
-    assert give(unique_names, names, usable=lambda name: name not in refused) == expected
-    assert give(unique_names, ["a"], suffix=".jpg") == ["a.jpg"]
-    assert give(unique_names, ["a"], suffix=".JPG") == ["a-2.JPG"]
+    assert choose_names(unique_names, names, usable=lambda name: name not in refused) == expected
+    assert choose_names(unique_names, ["a"], suffix=".jpg") == ["a.jpg"]
+    assert choose_names(unique_names, ["a"], suffix=".JPG") == ["a-2.JPG"]
 
 
 def test_a_name_that_another_input_has_gets_a_hash():
     names = UniqueNames()
-    assert give(names, ["a", "a"], input_hash="x") == ["a.png", "a-2.png"]
-    assert give(names, ["A", "b", "a"], input_hash="y") == ["A-y.png", "b.png", "a-y-2.png"]
-    assert give(names, ["a"], suffix=".jpg", input_hash="y") == ["a.jpg"]
+    assert choose_names(names, ["a", "a"], input_hash="x") == ["a.png", "a-2.png"]
+    assert choose_names(names, ["A", "b", "a"], input_hash="y") == ["A-y.png", "b.png", "a-y-2.png"]
+    assert choose_names(names, ["a"], suffix=".jpg", input_hash="y") == ["a.jpg"]
     assert names.choose_prefix("a", input_hash="x") == "a"
     assert names.choose_prefix("a", input_hash="y") == "a-y"
     assert names.choose_prefix("a", input_hash="x") == "a-2"
@@ -157,9 +157,9 @@ def test_a_reserved_name_is_for_one_input():
     names = UniqueNames()
     names.reserve("A", "x")
     names.reserve("a", "y")  # too late
-    assert give(names, ["a"], input_hash="y") == ["a-y.png"]
+    assert choose_names(names, ["a"], input_hash="y") == ["a-y.png"]
     assert names.choose_prefix("a", input_hash="y") == "a-y"
-    assert give(names, ["a"], input_hash="x") == ["a.png"]
+    assert choose_names(names, ["a"], input_hash="x") == ["a.png"]
     assert names.choose_prefix("a", input_hash="x") == "a"
 
 
@@ -172,14 +172,14 @@ def test_many_of_one_name_are_quick():
 
     unique_names = UniqueNames()
     for _ in range(1000):
-        give(unique_names, ["a"], usable=usable)
+        choose_names(unique_names, ["a"], usable=usable)
     assert len(candidates) == 1000
 
 
 def test_no_file_gets_a_name_of_a_prefix():
     names = UniqueNames()
     assert names.choose_prefix("a") == "a"
-    assert give(names, ["a", "a_7", "A_7_8", "a_x", "a_"]) == [
+    assert choose_names(names, ["a", "a_7", "A_7_8", "a_x", "a_"]) == [
         "a.png",
         "a_7-2.png",
         "A_7_8-2.png",
@@ -191,7 +191,7 @@ def test_no_file_gets_a_name_of_a_prefix():
 @pytest.mark.parametrize("name", ["a_7", "A_07", "a_7_1"])
 def test_no_prefix_begins_the_name_of_a_file(name):
     names = UniqueNames()
-    give(names, [name])
+    choose_names(names, [name])
     assert names.choose_prefix("a") == "a-2"
 
 

@@ -102,7 +102,7 @@ FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
 
 @pytest.fixture
 def videos(tmp_path):
-    """The names of four videos that exist."""
+    """The paths of four videos that exist."""
     paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c", tmp_path / "d"]
     for path in paths:
         path.touch()

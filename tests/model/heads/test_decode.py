@@ -92,18 +92,18 @@ def test_what_is_computed_twice_is_the_same(steps, is_same):
             tensor = graph(operator, tensor, **attributes)
         return tensor
 
-    computed_tensor = behind(source, steps)
-    twin = behind(source, steps)
+    first_tensor = behind(source, steps)
+    second_tensor = behind(source, steps)
     different = [
         behind(graph.queries(), steps),
         behind(source, steps + [("Neg", {})]),
     ]
     if steps:
         different.append(behind(source, steps[:-1] + [("Transpose", {"perm": [1, 0, 2]})]))
-    index = index_of(graph, [computed_tensor, twin] + different)
-    assert _hold_same_elements(index, computed_tensor, twin) == is_same
+    index = index_of(graph, [first_tensor, second_tensor] + different)
+    assert _hold_same_elements(index, first_tensor, second_tensor) == is_same
     for different_tensor in different:
-        assert not _hold_same_elements(index, computed_tensor, different_tensor)
+        assert not _hold_same_elements(index, first_tensor, different_tensor)
 
 
 def test_constants_and_parts_are_the_same_by_what_they_hold():

@@ -19,17 +19,17 @@ from detcli.model.heads.layers import (
 
 def test_a_cast_behind_a_split_leads_to_its_own_part():
     graph = Graph()
-    boxes_map = graph.flat_convolution(2)
-    scores_map = graph.flat_convolution(3)
-    joined = graph("Concat", boxes_map, scores_map, axis=1)
-    first_half, second_half = graph.all("Split", joined, np.array([2, 3]), outputs=2, axis=1)
-    first_cast = graph("Cast", first_half, to=TensorProto.DOUBLE)
-    second_cast = graph("Cast", second_half, to=TensorProto.DOUBLE)
+    first_map = graph.flat_convolution(2)
+    second_map = graph.flat_convolution(3)
+    joined = graph("Concat", first_map, second_map, axis=1)
+    first_part, second_part = graph.all("Split", joined, np.array([2, 3]), outputs=2, axis=1)
+    first_cast = graph("Cast", first_part, to=TensorProto.DOUBLE)
+    second_cast = graph("Cast", second_part, to=TensorProto.DOUBLE)
     first_output = graph("Sigmoid", first_cast)
     second_output = graph("Sigmoid", second_cast)
     index = index_of(graph, [first_output, second_output])
-    assert channel_groups(index, second_cast)[1] == [(3, scores_map)]
-    assert layer_outputs(index, second_output) == layer_outputs(index, scores_map)
+    assert channel_groups(index, second_cast)[1] == [(3, second_map)]
+    assert layer_outputs(index, second_output) == layer_outputs(index, second_map)
 
 
 def test_what_scores_are():
