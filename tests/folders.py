@@ -17,7 +17,7 @@ def files_in(folder):
 
 
 def contents_of(folder):
-    """The content of all these files, by their paths."""
+    """The content of every file in a folder and its subfolders, by path."""
     return {path: path.read_bytes() for path in files_in(folder)}
 
 

@@ -94,7 +94,7 @@ class Graph:
         return columns
 
     def unsqueezed(self, tensors, axis):
-        """Each of the tensors with one axis more."""
+        """Each of the tensors with one more axis."""
         outputs = []
         for tensor in tensors:
             outputs.append(self("Unsqueeze", tensor, [axis]))
@@ -119,7 +119,7 @@ class Graph:
         return self.linear(self("Relu", self.linear(tensor, 8, 8)), 8, outside)
 
     def non_max_suppression(self, boxes, scores, *, count=20, iou=0.6, conf=0.3, **attributes):
-        """Image, class and box [K, 3] of the detections that are left, `count` of each class."""
+        """Image, class and box [K, 3] of the detections left, at most `count` per class."""
         limits = [np.array([count]), np.array([iou], np.float32), np.array([conf], np.float32)]
         return self("NonMaxSuppression", boxes, scores, *limits, **attributes)
 

@@ -26,9 +26,14 @@ def records_with(records, name):
     return [record for record in records if name in record]
 
 
-def record_by_source(records):
+def records_by_source(records):
     """The records by their sources; of several with the same source, the last."""
     return {record["source"]: record for record in records}
+
+
+def detections_by_source(records):
+    """The detections of each record, by its source."""
+    return {record["source"]: record["detections"] for record in records}
 
 
 def detections_of(records):

@@ -23,11 +23,11 @@ def boxes_in_row(rows: list) -> Detections:
     boxes = []
     scores = []
     for row in rows:
-        left = 100 * row[0]
-        if len(row) == 3:
-            left += row[2]
+        column, score = row[:2]
+        shift = row[2] if len(row) == 3 else 0
+        left = 100 * column + shift
         boxes.append([left, 0, left + 40, 40])
-        scores.append(row[1])
+        scores.append(score)
     return Detections(
         np.array(boxes, np.float32).reshape(-1, 4),
         np.array(scores, np.float32),

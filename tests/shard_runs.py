@@ -41,7 +41,7 @@ def kill_and_go_on(command, folder, workers_of, drivers_end):
 
 
 def _kill_workers(process, folder, workers_of, random, end):
-    """Kill workers of a process until it ends, and the process at so many parts; None: never."""
+    """Kill workers of a process until it ends, and the process at `end` parts; None: never."""
     killed = 0
     parts_before = parts_in(folder)
     while process.is_alive():
@@ -69,7 +69,3 @@ def errors_of(output, expected_output):
         else:
             assert record == expected
     return errors
-
-
-def detections_by_source(records):
-    return {record["source"]: record["detections"] for record in records}

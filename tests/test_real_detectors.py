@@ -18,6 +18,7 @@ from graph_edits import node_of
 from head_checks import read
 from thinning import thin
 
+from detcli.data.record import BOX
 from detcli.model.file import ModelFile
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,7 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
     clear_score = entry["threshold"] + MARGIN
     for line, image in zip(process.stdout.splitlines(), reference.values(), strict=True):
         detections = json.loads(line)["detections"]
-        expected = clear_answers(image, clear_score)
+        expected = required_detections(image, clear_score)
         unmatched = without(detections, expected)
         expected_count += len(expected)
         matched_count += len(detections) - len(unmatched)
@@ -113,7 +114,7 @@ def test_the_table_of_trained_files_is_that_of_the_files(shared):
         clear_score = entry["threshold"] + MARGIN
         count = 0
         for answers in entry["reference"]["pictures"].values():
-            count += len(clear_answers(answers, clear_score))
+            count += len(required_detections(answers, clear_score))
         model = ModelFile.read(SHARED / "real" / entry["file"], boxes_only=is_segmentation)
         written_options = "-"
         if options:
@@ -123,13 +124,13 @@ def test_the_table_of_trained_files_is_that_of_the_files(shared):
     assert rows == expected_rows
 
 
-def clear_answers(answers, clear_score):
-    """Of the authors' detections in an image those that have to be found."""
-    clear = []
+def required_detections(answers, clear_score):
+    """The authors' detections in an image that must be found."""
+    required = []
     for answer in answers["detections"]:
         if answer["score"] >= clear_score:
-            clear.append(answer)
-    return clear
+            required.append(answer)
+    return required
 
 
 def without(detections, expected_detections):
@@ -142,9 +143,7 @@ def without(detections, expected_detections):
             is_near = abs(detection["score"] - expected["score"]) <= 0.1
             if detection["class_id"] == expected["class"] and is_near:
                 candidates.append(detection)
-                top_left = [detection["x1"], detection["y1"]]
-                bottom_right = [detection["x2"], detection["y2"]]
-                boxes.append(top_left + bottom_right)
+                boxes.append([detection[side] for side in BOX])
         shares = overlap(np.array(boxes).reshape(-1, 4), np.array(expected["box"]))
         if shares.max(initial=0) >= 0.7:
             unmatched.remove(candidates[shares.argmax()])

@@ -11,7 +11,14 @@ import optional
 import pages
 import pytest
 from colour_model import image
-from json_lines import column_of, lines, optional_column_of, record_by_source, records_with, text_of
+from json_lines import (
+    column_of,
+    lines,
+    optional_column_of,
+    records_by_source,
+    records_with,
+    text_of,
+)
 from labelled import Scene, write_coco
 
 from detcli.core.errors import SourceError
@@ -309,11 +316,11 @@ def test_classes_can_be_hidden(tmp_path, report):
             detection["text"] = "secret"
     path.write_text(text_of(records))
     report("boxes.jsonl -o plain")
-    plain = record_by_source(named(tmp_path / "plain"))
+    plain = records_by_source(named(tmp_path / "plain"))
     assert plain["pics/a.png"]["texts"] == ["secret"]
     for method in ("fill", "blur"):
         report(f"boxes.jsonl -o {method} --blur red --blur-with {method}")
-        entries = record_by_source(named(tmp_path / method))
+        entries = records_by_source(named(tmp_path / method))
         assert entries["pics/b.png"]["picture"] == plain["pics/b.png"]["picture"]
         assert entries["pics/a.png"]["picture"] != plain["pics/a.png"]["picture"]
         assert entries["pics/a.png"]["found"] == plain["pics/a.png"]["found"]
@@ -374,8 +381,8 @@ def test_the_class_of_id_0_is_hidden_by_its_id(tmp_path, report):
     by_name = named(tmp_path / "by_name")
     assert column_of(by_id, "source") == column_of(by_name, "source")
     assert optional_column_of(by_id, "picture") == optional_column_of(by_name, "picture")
-    hidden = record_by_source(by_id)["pics/a.png"]
-    plain = record_by_source(named(tmp_path / "plain"))["pics/a.png"]
+    hidden = records_by_source(by_id)["pics/a.png"]
+    plain = records_by_source(named(tmp_path / "plain"))["pics/a.png"]
     assert hidden["picture"] != plain["picture"]
 
 
@@ -498,7 +505,7 @@ def test_an_image_that_was_exchanged_is_left_out(report, tmp_path, options):
     exchange(tmp_path / "pics/a.png")
     says = "1 image not found, or changed since"
     report(f"boxes.jsonl -o later {options}", says=says)
-    entries = record_by_source(pages.entries(tmp_path / "later"))
+    entries = records_by_source(pages.entries(tmp_path / "later"))
     assert "picture" in entries["pics/b.png"]
     assert "picture" not in entries["pics/a.png"]
     assert len(entries["pics/a.png"]["found"]) == 1

@@ -237,10 +237,13 @@ ODD = [
 ODD += [("x",), [1, 2], object(), int, np.float32(0.5), np.zeros(0), np.zeros((2, 2)), Path("x")]
 
 
+PUBLIC_GROUPS = (Settings, InputOptions, Watched)
+
+
 def public_fields():
-    """Each field of the public groups of options, as cases of a test with its name."""
+    """A test case for each field of the public option groups, named after it."""
     cases = []
-    for kind in (Settings, InputOptions, Watched):
+    for kind in PUBLIC_GROUPS:
         for field in fields(kind):
             cases.append(pytest.param(kind, field, id=f"{kind.__name__}.{field.name}"))
     return cases
@@ -280,7 +283,7 @@ def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
 
 def test_types_are_described():
     types = {}
-    for kind in (Settings, InputOptions, Watched):
+    for kind in PUBLIC_GROUPS:
         types |= {field.name: describe_type(field.type) for field in fields(kind)}
     assert types["conf"] == "a number or None"
     assert types["classes"] == "a tuple, each of whose entries is a whole number or a text"

@@ -43,8 +43,8 @@ def test_a_family_whose_files_differ_has_no_rule():
     assert BY_NAME["SSD"].preprocessing_for((320, 320), (640, 640)) is None
 
 
-def column_of(graph, triples, number):
-    """A column of image, class and box, [K]."""
+def triple_column(graph, triples, number):
+    """One column of NonMaxSuppression's rows [image, class, box]: [K]."""
     return graph("Gather", triples, np.int64(number), axis=1)
 
 
@@ -53,10 +53,7 @@ def decoded(graph):
     cells, strides = grid()
     anchors = ((cells + np.float32(0.5)) * strides)[None]
     change = graph("Mul", graph.swapped(graph.maps(4)), np.float32(0.2))
-    y_change = graph.cut(change, 0, 1, 2)
-    x_change = graph.cut(change, 1, 2, 2)
-    height_change = graph.cut(change, 2, 3, 2)
-    width_change = graph.cut(change, 3, 4, 2)
+    y_change, x_change, height_change, width_change = graph.four_columns(change)
 
     half = strides[None].astype(np.float32)
     y = graph("Add", graph("Mul", y_change, half), anchors[..., [1]])
@@ -84,7 +81,7 @@ def efficientdet(classes, *, clipped=False):
     best = graph("ReduceMax", final, axes=[2], keepdims=0)
     label = graph("ArgMax", final, axis=2, keepdims=0)
     triples = graph.non_max_suppression(boxes, graph("Unsqueeze", best, [1]), iou=0.5)
-    anchor = column_of(graph, triples, 2)
+    anchor = triple_column(graph, triples, 2)
     boxes = graph("Gather", boxes, anchor, axis=1)
     score = graph("Gather", best, anchor, axis=1)
     label = graph("Gather", label, anchor, axis=1)
@@ -132,9 +129,9 @@ def mmdetection(classes, order=("dets", "labels")):
     boxes = graph.swapped(distances(graph, centres=False))
     final = scores(graph, classes)
     triples = graph.non_max_suppression(boxes, final)
-    label = column_of(graph, triples, 1)
-    anchor = column_of(graph, triples, 2)
-    pairs = graph("Concat", graph("Unsqueeze", label, [1]), graph("Unsqueeze", anchor, [1]), axis=1)
+    label = triple_column(graph, triples, 1)
+    anchor = triple_column(graph, triples, 2)
+    pairs = graph.concat(graph.unsqueezed([label, anchor], axis=1), axis=1)
     score = graph("Unsqueeze", graph("GatherND", graph("Squeeze", final, [0]), pairs), [0, 2])
     rows = graph("Concat", graph("Gather", boxes, anchor, axis=1), score, axis=2)
     rows = graph("Concat", rows, np.zeros((1, 1, 5), np.float32), axis=1)

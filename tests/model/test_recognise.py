@@ -245,9 +245,15 @@ def test_what_is_no_recommendation_is_a_warning(key, text):
     assert len(warning) < 200
 
 
-BY_NUMBER = [f"class_{number}" for number in range(91)]
-for coco_id, coco_name in zip(COCO_IDS, COCO, strict=True):
-    BY_NUMBER[coco_id] = coco_name
+def names_by_coco_id():
+    """The name of each of 91 class ids, of which COCO uses 80."""
+    names = [f"class_{number}" for number in range(91)]
+    for coco_id, coco_name in zip(COCO_IDS, COCO, strict=True):
+        names[coco_id] = coco_name
+    return names
+
+
+BY_NUMBER = names_by_coco_id()
 
 
 @pytest.mark.parametrize(

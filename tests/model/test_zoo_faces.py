@@ -23,10 +23,7 @@ MOST = 20  # rows, which random weights give in any case
 
 def with_selection(graph, boxes, class_scores, *, y_first=False):
     """Rows of image, class, score and corners [K, 7] that NonMaxSuppression leaves."""
-    left = graph.cut(boxes, 0, 1, 2)
-    top = graph.cut(boxes, 1, 2, 2)
-    right = graph.cut(boxes, 2, 3, 2)
-    bottom = graph.cut(boxes, 3, 4, 2)
+    left, top, right, bottom = graph.four_columns(boxes)
     rows_first = graph("Concat", top, left, bottom, right, axis=2)
     triples = graph.non_max_suppression(rows_first, class_scores, count=MOST, iou=IOU, conf=SCORE)
     triples = graph("Mul", triples, np.array([1]))

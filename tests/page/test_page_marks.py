@@ -98,15 +98,11 @@ def test_the_command_detects_as_the_run_did(browser, make_model, make_image, inv
     words = shlex.split(hand_back(browser, "predict", "shown"))
     assert words[-2:] == inputs
     assert invoke(*words[1:], "-o", "again.jsonl", cwd=tmp_path).returncode == 0
-    earlier = detections_by_source(tmp_path / "boxes.jsonl")
-    assert sum(map(len, earlier.values())) > 0
-    assert detections_by_source(tmp_path / "again.jsonl") == earlier
-
-
-def detections_by_source(path):
-    """The detections of each record of a file."""
-    records = json_lines.lines(path.read_text("utf-8"))
-    return {fields["source"]: fields["detections"] for fields in records}
+    records = json_lines.lines((tmp_path / "boxes.jsonl").read_text("utf-8"))
+    repeated = json_lines.lines((tmp_path / "again.jsonl").read_text("utf-8"))
+    assert sum(json_lines.detection_counts(records)) > 0
+    detections = json_lines.detections_by_source(records)
+    assert json_lines.detections_by_source(repeated) == detections
 
 
 def test_without_all_options_of_a_run_there_is_no_command(browser, tmp_path):

@@ -47,7 +47,7 @@ def boxes_of(squares):
     return sorted((colour, list(cell_box(column, row))) for colour, column, row in squares)
 
 
-def names_of(detections):
+def class_names_of(detections):
     """The class of each detection."""
     return [class_name for _, _, _, class_name in detections]
 
@@ -119,7 +119,7 @@ def test_max_det_and_confidences_of_classes_are_those_of_a_tile(make_model):
     with opened(make_model(), max_det=1) as detector:
         assert len(detect(detector, LARGE)) > 1
     with opened(make_model(), class_conf=(("red", 1.0),)) as detector:
-        assert set(names_of(detect(detector, LARGE))) == {"blue", "green"}
+        assert set(class_names_of(detect(detector, LARGE))) == {"blue", "green"}
 
 
 def test_images_in_tiles_are_decoded_in_full(make_model):
@@ -144,7 +144,7 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
         in_whole = detect(detector, CROWD)
         with_lower_scores = detect(detector.with_lower_conf(0.1), CROWD[:32])
         assert len(with_lower_scores) > 2
-        assert sorted(names_of(in_whole)) == ["green", "red"]
+        assert sorted(class_names_of(in_whole)) == ["green", "red"]
     with opened(model, workers, tile=Tiling(64, overlap=0.25, crowd=3)) as detector:
         assert boxes(detect(detector, CROWD)) == boxes(in_whole)
         assert detector.fast_for == (64, 64)
@@ -179,10 +179,10 @@ def test_filters_do_not_change_what_makes_a_crowd(filters, names, make_model):
                 assert width == 8  # of a cell in a tile; in the whole it is twice as large
                 assert height == 8
         if names is not None:
-            assert names_of(detections) == names
+            assert class_names_of(detections) == names
     with opened(model, tile=Tiling(64, overlap=0.25, crowd=3), **filters) as detector:
         detections = detect(detector, CROWD)
-        assert "blue" not in names_of(detections[detections.score > 0.6])
+        assert "blue" not in class_names_of(detections[detections.score > 0.6])
 
 
 # Four red objects, and a blue one of lower score. It fits into a tile, so there is nothing to cut.
@@ -197,16 +197,16 @@ def test_a_crowd_leaves_room_for_what_is_asked_for(filters, make_model):
     """The red ones are counted, but do not take the place of the blue one."""
     model = make_model(metadata=NAMED)
     with opened(model, tile=Tiling(64, overlap=0.25, crowd=2), max_det=1, **filters) as detector:
-        assert names_of(detect(detector, RED_CROWD)) == ["blue"]
+        assert class_names_of(detect(detector, RED_CROWD)) == ["blue"]
 
 
 def test_tiles_are_recommended_by_the_metadata(make_model):
     model = make_model(metadata=NAMED | {"detcli.tile": "64,overlap=0.25,crowd=2"})
     with opened(model, tile=None) as detector:
-        assert "blue" in names_of(detect(detector, CROWD))
+        assert "blue" in class_names_of(detect(detector, CROWD))
     for tile in (Tiling(64, overlap=0.25, crowd=3), "none"):
         with opened(model, tile=tile) as detector:
-            assert "blue" not in names_of(detect(detector, CROWD))
+            assert "blue" not in class_names_of(detect(detector, CROWD))
 
 
 def test_tiles_may_go_with_rect(make_model):

@@ -99,7 +99,7 @@ def detected(model, image, **settings):
     return [(class_name, score, box.tolist()) for box, score, _, class_name in detections]
 
 
-def names_of(rows):
+def class_names_of(rows):
     """The classes of what `detected` returns."""
     return [class_name for class_name, _, _ in rows]
 
@@ -147,7 +147,7 @@ HIGH_FOR_RED = {"conf": 0.3, "class_conf": (("red", 0.9),)}
 @pytest.mark.parametrize("tail", ["body", "transposed", "authors", "one-to-many"])
 def test_a_class_below_its_confidence_takes_no_place(tail, make_model):
     rows = detected(make_model(tail=tail), TWO_REDS_AND_A_BLUE, max_det=1, **HIGH_FOR_RED)
-    assert names_of(rows) == ["blue"]
+    assert class_names_of(rows) == ["blue"]
 
 
 def test_a_class_below_its_confidence_suppresses_nothing(make_model, promise):
@@ -155,13 +155,13 @@ def test_a_class_below_its_confidence_suppresses_nothing(make_model, promise):
     promise(class_agnostic=True, nms=0.5)
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
     rows = detected(make_model(), image, **HIGH_FOR_RED)
-    assert names_of(rows) == ["blue", "green"]
+    assert class_names_of(rows) == ["blue", "green"]
 
 
 def test_an_anchor_gives_its_best_class_that_counts(make_model):
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153))
     rows = detected(make_model(), image, unique=True, **HIGH_FOR_RED)
-    assert names_of(rows) == ["blue"]
+    assert class_names_of(rows) == ["blue"]
 
 
 def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
@@ -205,16 +205,16 @@ def test_agnostic_nms_leaves_one_class_of_boxes_that_overlap(make_model, promise
     promise(multi_label=MultiLabel.ALWAYS)
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
     by_class = detected(make_model(), image, conf=0.3, nms=0.5)
-    assert names_of(by_class) == ["red", "blue", "green"]
+    assert class_names_of(by_class) == ["red", "blue", "green"]
     of_all_classes = detected(make_model(), image, conf=0.3, nms=0.5, agnostic_nms=True)
-    assert names_of(of_all_classes) == ["red", "green"]
+    assert class_names_of(of_all_classes) == ["red", "green"]
     assert [by_class[0], by_class[2]] == of_all_classes
 
 
 def test_agnostic_nms_takes_the_suppression_that_the_model_recommends(make_model, promise):
     promise(multi_label=MultiLabel.ALWAYS, nms=0.5)
     image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153))
-    assert names_of(detected(make_model(), image, conf=0.3, agnostic_nms=True)) == ["red"]
+    assert class_names_of(detected(make_model(), image, conf=0.3, agnostic_nms=True)) == ["red"]
 
 
 def test_agnostic_nms_needs_a_suppression(make_model):

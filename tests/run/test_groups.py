@@ -8,7 +8,7 @@ from detcli.data.geometry import Letterbox
 from detcli.run.groups import StartedGroup, groups_by_input_size, wait_for_groups
 
 
-def detections_of(class_id):
+def detections_of_class(class_id):
     return Detections(
         xyxy=np.array([[1, 2, 3, 4]], np.float32),
         score=np.array([0.5], np.float32),
@@ -28,8 +28,8 @@ def test_no_images_have_no_groups():
 
 
 def test_detections_come_in_the_order_of_the_images():
-    first = [detections_of(0), detections_of(2)]
-    second = [detections_of(1)]
+    first = [detections_of_class(0), detections_of_class(2)]
+    second = [detections_of_class(1)]
     groups = [
         StartedGroup([0, 2], [lambda: first, lambda: first[::-1]]),
         StartedGroup([1], [lambda: second, lambda: second]),
@@ -39,6 +39,6 @@ def test_detections_come_in_the_order_of_the_images():
 
 
 def test_a_group_has_detections_of_each_of_its_images():
-    group = StartedGroup([0, 1], [lambda: [detections_of(0)]])
+    group = StartedGroup([0, 1], [lambda: [detections_of_class(0)]])
     with pytest.raises(ValueError, match="zip"):
         wait_for_groups([group], image_count=2, selection_count=1)

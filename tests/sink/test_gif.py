@@ -71,7 +71,7 @@ def shades(expected):
 
 
 def loop_frames(images, rate=10):
-    """Frames of a loop, so many a second."""
+    """Frames of a loop, `rate` a second."""
     return [LoopFrame(pixels, number / rate) for number, pixels in enumerate(images)]
 
 
@@ -352,7 +352,7 @@ def test_an_interrupt_leaves_no_half_file_and_closing_writes_it(tmp_path, monkey
         patch.setattr(gif, "_encode", interrupt)
         with pytest.raises(KeyboardInterrupt):
             sink.write(frame(5))
-    assert list(tmp_path.glob("[!.]*")) == []
+    assert visible_names(tmp_path) == []
     sink.close()
     assert visible_names(tmp_path) == ["film.gif"]
     assert read_loop(tmp_path / "film.gif").shades == shades([0, 20, 40, 60, 80])
@@ -360,8 +360,8 @@ def test_an_interrupt_leaves_no_half_file_and_closing_writes_it(tmp_path, monkey
 
 def test_a_resumed_run_keeps_the_loop_of_the_beginning(write_loops):
     write_loops(film(3, step=50))
-    rest = [frame(3, shade=200), frame(4, shade=200)]
-    loops = write_loops(rest + film(2, Film("b.mp4", 10.0)), resumed=True)
+    later_frames = [frame(3, shade=200), frame(4, shade=200)]
+    loops = write_loops(later_frames + film(2, Film("b.mp4", 10.0)), resumed=True)
     assert list(loops) == ["b.gif", "film.gif"]
     assert loops["film.gif"].shades == shades([0, 50, 100])
 

@@ -54,7 +54,7 @@ def read(path, **inputs):
     return images
 
 
-def names_of(images):
+def image_names(images):
     """The names of what `read` returns."""
     return [name for name, _ in images]
 
@@ -64,7 +64,7 @@ def names_of(images):
 )
 def test_each_image_of_a_tar_file_is_an_input(archive, name, mode):
     images = read(archive(name, mode))
-    assert names_of(images) == ["00000.png", "00001.png", "00002.png"]
+    assert image_names(images) == ["00000.png", "00001.png", "00002.png"]
     assert images[0][1] == images[2][1] == (64, 64)
     assert "damaged PNG" in images[1][1]
 
@@ -113,7 +113,7 @@ def test_names_may_have_a_range_of_numbers(archive, tmp_path):
     for number in (8, 9, 11):
         archive(f"{number:05}.tar", members=1)
     images = read(tmp_path / "{00008..00011}.tar")
-    assert names_of(images) == [
+    assert image_names(images) == [
         f"{tmp_path}/00008.tar/00000.png",
         f"{tmp_path}/00009.tar/00000.png",
         f"{tmp_path}/00010.tar",
@@ -129,7 +129,7 @@ def test_parquet_with_the_bytes_of_images(tmp_path, image):
     table = pa.table({"label": [1, 2, 3], "image": rows})
     parquet.write_table(table, path := tmp_path / "a.parquet")
     images = read(path)
-    assert names_of(images) == ["a.png", "1", "2"]
+    assert image_names(images) == ["a.png", "1", "2"]
     assert images[0][1] == (64, 64)
     assert images[1][1] == "it has no bytes"
     content = path.read_bytes()
@@ -143,7 +143,7 @@ def test_parquet_with_the_bytes_of_images(tmp_path, image):
 
 def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
     s3.put("a.tar", archive().read_bytes())
-    assert names_of(read("s3://photos/a.tar")) == ["00000.png", "00001.png", "00002.png"]
+    assert image_names(read("s3://photos/a.tar")) == ["00000.png", "00001.png", "00002.png"]
     ((name, error),) = read("s3://photos/b.tar")
     assert name == "s3://photos/b.tar"
     assert error == "cannot be fetched: there is no such object"

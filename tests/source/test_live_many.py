@@ -43,7 +43,7 @@ def servers():
         yield servers
 
 
-def names_of(servers, path="/stream"):
+def urls_of(servers, path="/stream"):
     return [server.url(path) for server in servers]
 
 
@@ -84,10 +84,10 @@ def test_streams_that_hang_delay_no_other(servers, monkeypatch):
         names.append(server.url(path))
     with Sources(names) as sources:
         items = iter(sources)
-        collected = collect(items, names_of(stalled + ending + sound), 1)
+        collected = collect(items, urls_of(stalled + ending + sound), 1)
         for server in stalled:
             server.stall.set()
-        collected += collect(items, names_of(ending + sound), FRAMES_OF_EACH)
+        collected += collect(items, urls_of(ending + sound), FRAMES_OF_EACH)
         for server in servers:
             server.over.set()  # so that nothing is waited for
     failed = set()
@@ -98,8 +98,8 @@ def test_streams_that_hang_delay_no_other(servers, monkeypatch):
             failed.add(item.origin.source)
         else:
             frames_of[item.origin.source].append(item.origin.frame)
-    assert failed <= set(names_of(gone, "/gone"))
-    assert frames_of.keys() == set(names_of(stalled + ending + sound))
+    assert failed <= set(urls_of(gone, "/gone"))
+    assert frames_of.keys() == set(urls_of(stalled + ending + sound))
     for server in sound:
         numbers = frames_of[server.url()]
         assert numbers == sorted(set(numbers))

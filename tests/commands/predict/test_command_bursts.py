@@ -6,7 +6,7 @@ import shutil
 import optional
 import photographs
 import pytest
-from json_lines import column_of, lines, optional_column_of, record_by_source
+from json_lines import column_of, lines, optional_column_of, records_by_source
 
 pytestmark = pytest.mark.usefixtures("season")
 
@@ -125,7 +125,7 @@ def test_an_archive_has_its_times_too(predict, season, tmp_path):
     predict("season.tar --burst 2min -o boxes.jsonl", code=3)
     records = lines((tmp_path / "boxes.jsonl").read_text())
     bursts = []
-    for record in record_by_source(records).values():
+    for record in records_by_source(records).values():
         if record.get("burst") is not None:
             bursts.append(record["burst"])
     assert len(bursts) == 8

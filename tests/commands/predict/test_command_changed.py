@@ -6,7 +6,7 @@ import tarfile
 
 import optional
 import pytest
-from json_lines import column_of, lines, record_by_source, text_of
+from json_lines import column_of, lines, records_by_source, text_of
 
 LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 
@@ -63,7 +63,7 @@ def test_the_journal_is_then_what_a_new_run_would_write(resume_changed, make_ima
     (tmp_path / "run.jsonl").unlink()
     new = resume_changed("pics").records
 
-    by_source = record_by_source(changed)
+    by_source = records_by_source(changed)
     for record in new:
         new_record = by_source.pop(record["source"])
         record.pop("settings", None)

@@ -16,7 +16,7 @@ import cv2
 import forked
 import pytest
 import thinning
-from folders import contents_of, names_in, names_matching
+from folders import contents_of, names_in, visible_names
 from json_lines import column_of, lines
 
 from detcli.config.config import Config
@@ -82,7 +82,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_images, t
         assert (dataset / "data.yaml").exists()
     assert killed > len(counts) / 2
     assert forked.run(command).returncode == 0
-    assert names_matching(dataset / "images", "[!.]*") == names_in(folder)
+    assert visible_names(dataset / "images") == names_in(folder)
     assert stems_in(dataset / "labels") == stems_in(folder)
 
 
@@ -126,7 +126,7 @@ def test_an_interrupted_video_is_playable(signals, warm_detcli, make_model, long
     capture = cv2.VideoCapture(str(tmp_path / "out" / "clip.mp4"))
     assert capture.read()[0]
     assert 4 <= capture.get(cv2.CAP_PROP_FRAME_COUNT) < 2000
-    assert names_matching(tmp_path / "out", "[!.]*") == ["clip.mp4"]
+    assert visible_names(tmp_path / "out") == ["clip.mp4"]
 
 
 BATCHES = thinning.thin("batches of a run whose reader leaves", [(1280, 8), (1280, 30)], count=1)

@@ -6,7 +6,7 @@ import json
 import platform
 
 import pytest
-from json_lines import column_of, lines, record_by_source, records_with
+from json_lines import column_of, lines, records_by_source, records_with
 from report_schemas import validator
 
 from detcli import __version__
@@ -126,7 +126,7 @@ def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_ima
     assert "error" in first
     provenance = first["provenance"]
     make_image("pics/a.png")
-    by_source = record_by_source(run_with_provenance("run.jsonl", code=0))
+    by_source = records_by_source(run_with_provenance("run.jsonl", code=0))
     assert second["source"] == "pics/b.png"
     assert by_source.keys() == {"pics/a.png", "pics/b.png", "pics/c.png"}
     assert by_source["pics/b.png"]["provenance"] == provenance

@@ -11,7 +11,7 @@ from pathlib import Path
 import optional
 import pytest
 from colour_model import NAMES
-from folders import files_in, names_matching
+from folders import files_in, visible_names
 from json_lines import (
     column_of,
     detection_counts,
@@ -116,10 +116,10 @@ def test_all_sinks_at_once(predict, make_video, make_images, tmp_path):
     make_images(4)
     sinks = "--save saved --save-txt labels --save-conf --save-crops crops --save-coco coco.json"
     assert predict(f"pics clip.mp4 --conf 0.6 {sinks} -o all.csv").stdout == ""
-    saved = names_matching(tmp_path / "saved", "[!.]*")
+    saved = visible_names(tmp_path / "saved")
     assert saved == ["0000.png", "0001.png", "0002.png", "0003.png", "clip.mp4"]
-    assert len(names_matching(tmp_path / "labels", "[!.]*")) == 4 + 20
-    assert names_matching(tmp_path / "crops", "[!.]*") == [NAMES[0]]
+    assert len(visible_names(tmp_path / "labels")) == 4 + 20
+    assert visible_names(tmp_path / "crops") == [NAMES[0]]
     results = json.loads((tmp_path / "coco.json").read_text())
     with (tmp_path / "all.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["score"]]

@@ -114,8 +114,8 @@ def test_the_printed_commands_write_what_a_whole_run_writes(
     assert read(tmp_path / f"parts.{suffix}") == read(tmp_path / f"whole.{suffix}")
 
 
-def files_in(folder):
-    """The content of all files in a folder by their names, without the one that marks it."""
+def visible_contents(folder):
+    """The content of every visible file in a folder and its subfolders, by relative path."""
     contents = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
@@ -136,11 +136,11 @@ def files_in(folder):
 def test_folders_have_what_a_whole_run_writes(follow, predict, make_images, tmp_path, options):
     make_images(10)
     predict(f"pics --conf 0.6 -o whole.jsonl {options} folder")
-    whole_folder = files_in((tmp_path / "folder").rename(tmp_path / "whole"))
+    whole_folder = visible_contents((tmp_path / "folder").rename(tmp_path / "whole"))
     assert len(whole_folder) >= 4
     ((predict_line,), _) = follow(f"pics --conf 0.6 -o parts.jsonl {options} folder")
     assert "--resume parts.jsonl" in predict_line
-    assert files_in(tmp_path / "folder") == whole_folder
+    assert visible_contents(tmp_path / "folder") == whole_folder
     assert read_json_lines(tmp_path / "parts.jsonl") == read_json_lines(tmp_path / "whole.jsonl")
 
 

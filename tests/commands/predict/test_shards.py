@@ -11,8 +11,7 @@ import time
 import forked
 import pytest
 from folders import contents_of, names_in
-from json_lines import column_of, lines, optional_column_of
-from shard_runs import detections_by_source
+from json_lines import column_of, detections_by_source, lines, optional_column_of
 
 from detcli.run.shards.store import LocalFolder
 from detcli.source.reading import load_file, unreadable

@@ -3,8 +3,7 @@
 import os
 
 import pytest
-from json_lines import lines, records_with, text_of
-from shard_runs import detections_by_source
+from json_lines import detections_by_source, lines, records_with, text_of
 
 LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 

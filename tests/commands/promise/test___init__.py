@@ -10,7 +10,7 @@ import number_video
 import numpy as np
 import pytest
 from folders import names_in
-from json_lines import column_of, lines, record_by_source, records_with
+from json_lines import column_of, lines, records_by_source, records_with
 from reviews import DEAL, answer, dealt, deck_of, label, looked_at, write_labels
 from saved_records import box, record
 
@@ -137,7 +137,7 @@ def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
 
 def copies_by_source(review):
     """The entry of each unit in images.jsonl."""
-    return record_by_source(lines((review / "images.jsonl").read_text()))
+    return records_by_source(lines((review / "images.jsonl").read_text()))
 
 
 @pytest.mark.usefixtures("linked_images")

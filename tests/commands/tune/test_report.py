@@ -34,7 +34,7 @@ def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
     return tune_row
 
 
-def names_of(rows):
+def row_names(rows):
     return [row.name for row in rows]
 
 
@@ -56,27 +56,27 @@ def report_of(*rows, choices=(CHOICE,)):
 )
 def test_the_fastest_and_what_is_as_fast_within_the_noise(kind, figures, may_be, expected):
     rows = [row(name, figure, 0.5, kind=kind) for name, figure in figures.items()]
-    assert names_of(possibly_fastest(rows, kind)) == may_be
-    assert names_of(equally_fast(rows, kind)) == expected
+    assert row_names(possibly_fastest(rows, kind)) == may_be
+    assert row_names(equally_fast(rows, kind)) == expected
 
 
 def test_a_figure_of_unknown_noise_may_be_off_by_a_quarter():
     rows = [row("a", 1, kind="start"), row("b", 1.5, kind="start"), row("c", 1.6, kind="start")]
-    assert names_of(possibly_fastest(rows, "start")) == ["a", "b"]
-    assert names_of(equally_fast(rows, "start")) == ["a"]
+    assert row_names(possibly_fastest(rows, "start")) == ["a", "b"]
+    assert row_names(equally_fast(rows, "start")) == ["a"]
 
 
 def test_noise_of_its_own_makes_no_way_better():
     """The third is certainly faster than the first, and perhaps than the second, the slowest."""
     rows = [row("cpu", 10, 0.1), row("noisy", 8, 5), row("half", 12, 0.1)]
-    assert names_of(possibly_fastest(rows, "many")) == ["noisy", "half"]
-    assert names_of(equally_fast(rows, "many")) == ["half"]
+    assert row_names(possibly_fastest(rows, "many")) == ["noisy", "half"]
+    assert row_names(equally_fast(rows, "many")) == ["half"]
 
 
 def test_what_changes_boxes_or_was_not_measured_is_no_choice():
     unmeasured = TuneRow("x", Configuration("x"), keeps_boxes=True)
     rows = [row("cpu", 10), row("half", 99, keeps=False), unmeasured]
-    assert names_of(possibly_fastest(rows, "many")) == ["cpu"]
+    assert row_names(possibly_fastest(rows, "many")) == ["cpu"]
 
 
 def test_a_figure_of_several_turns():

@@ -43,14 +43,14 @@ def image_of(size, dtype=np.float32):
 
 
 @cache
-def made(name, classes, size):
+def model_and_roles(name, classes, size):
     """A file, and what its outputs hold."""
     graph = Graph(size=size, batch=10 if EXPORTS[name].at == size else 1)
     outputs = EXPORTS[name].build(graph, classes)
     return graph.model(list(outputs.values())), list(outputs)
 
 
-def wanted_of(name, size, outputs):
+def expected_of_file(name, size, outputs):
     """What the family's own code makes of the outputs of a file, by what they hold."""
     export = EXPORTS[name]
     alone = {}
@@ -93,22 +93,26 @@ def check(name, model, size, expected, image=None):
     return contract
 
 
-CASES = []
-for name, export in EXPORTS.items():
-    for class_count in export.classes:
-        CASES.append((name, class_count, export.sizes[0]))
-    for other_size in export.sizes[1:]:
-        CASES.append((name, export.classes[0], other_size))
+def class_counts_and_sizes():
+    """Each export with all its class counts at its first size, and with its other sizes."""
+    cases = []
+    for name, export in EXPORTS.items():
+        for class_count in export.classes:
+            cases.append((name, class_count, export.sizes[0]))
+        for other_size in export.sizes[1:]:
+            cases.append((name, export.classes[0], other_size))
+    return cases
 
 
 @pytest.mark.parametrize(
-    ("name", "classes", "size"), thin("class counts and sizes of cells", CASES, 50)
+    ("name", "classes", "size"),
+    thin("class counts and sizes of cells", class_counts_and_sizes(), 50),
 )
 def test_cells_are_read_as_their_family_reads_them(name, classes, size):
-    model, roles = made(name, classes, size)
+    model, roles = model_and_roles(name, classes, size)
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
-    file, _ = made(name, classes, EXPORTS[name].at or size)
-    contract = check(name, file, size, wanted_of(name, size, outputs))
+    file, _ = model_and_roles(name, classes, EXPORTS[name].at or size)
+    contract = check(name, file, size, expected_of_file(name, size, outputs))
     assert contract.class_count == classes
 
 
@@ -122,7 +126,7 @@ def test_each_family_of_cells_has_an_export():
 def test_each_image_of_a_batch_has_its_own_boxes(name):
     graph = Graph(size=SIZE, batch=2)
     body = file_of(graph.model(list(EXPORTS[name].build(graph, 3).values()))).body()
-    alone = file_of(made(name, 3, SIZE)[0]).body()
+    alone = file_of(model_and_roles(name, 3, SIZE)[0]).body()
     images = np.concatenate([image_of(SIZE), image_of(SIZE)[..., ::-1]])
     (heads,) = run(body, images)
     for head, image in zip(heads, images, strict=True):
@@ -146,22 +150,29 @@ CHANGES = [
     with_copies_of_outputs,
     with_fed_constants,
 ]
-CHANGED = []
-for change in CHANGES:
-    for name in EXPORTS:
-        if change is not shuffled or name not in ALIKE:
-            CHANGED.append((name, change))
 
 
-@pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 30))
+def changed_exports():
+    """Each export with each change that leaves its outputs distinguishable."""
+    cases = []
+    for change in CHANGES:
+        for name in EXPORTS:
+            if change is not shuffled or name not in ALIKE:
+                cases.append((name, change))
+    return cases
+
+
+@pytest.mark.parametrize(("name", "change"), thin("changed files of cells", changed_exports(), 30))
 def test_a_changed_file_is_read_as_it_was(name, change):
     export = EXPORTS[name]
     size = export.sizes[0]
     classes = export.classes[0]
-    model, roles = made(name, classes, size)
+    model, roles = model_and_roles(name, classes, size)
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
-    copy = type(model).FromString(made(name, classes, export.at or size)[0].SerializeToString())
-    check(name, change(copy), size, wanted_of(name, size, outputs))
+    copy = type(model).FromString(
+        model_and_roles(name, classes, export.at or size)[0].SerializeToString()
+    )
+    check(name, change(copy), size, expected_of_file(name, size, outputs))
 
 
 def with_a_copy_in_front(model, position, operator):
@@ -179,17 +190,20 @@ def with_a_copy_in_front(model, position, operator):
     return model
 
 
-COPIED = []
-for name, export in EXPORTS.items():
-    _, output_names = made(name, export.classes[0], export.at or export.sizes[0])
-    for position in range(len(output_names)):
-        COPIED.append((name, position, "Identity"))
-        COPIED.append((name, position, "Reshape"))
+def copied_outputs():
+    """Each output of each export, with each operator that can copy it."""
+    cases = []
+    for name, export in EXPORTS.items():
+        _, output_names = model_and_roles(name, export.classes[0], export.at or export.sizes[0])
+        for position in range(len(output_names)):
+            cases.append((name, position, "Identity"))
+            cases.append((name, position, "Reshape"))
+    return cases
 
 
 @pytest.mark.parametrize(
     ("name", "position", "operator"),
-    thin("copies of single outputs", COPIED, 40)
+    thin("copies of single outputs", copied_outputs(), 40)
     + [
         ("CenterFace", 1, "Identity"),
         ("CenterFace", 2, "Reshape"),  # to the size that the file was traced with
@@ -199,30 +213,33 @@ def test_a_second_copy_of_any_output_changes_nothing(name, position, operator):
     """Where nothing but the order of nodes tells outputs apart, the copy's node comes last."""
     export = EXPORTS[name]
     size = export.sizes[0]
-    model, roles = made(name, export.classes[0], size)
+    model, roles = model_and_roles(name, export.classes[0], size)
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
-    file, _ = made(name, export.classes[0], export.at or size)
+    file, _ = model_and_roles(name, export.classes[0], export.at or size)
     file = type(file).FromString(file.SerializeToString())
     copied = with_a_copy_in_front(file, position, operator)
-    check(name, copied, size, wanted_of(name, size, outputs))
+    check(name, copied, size, expected_of_file(name, size, outputs))
 
 
-FREE_IN_SIZE: list[tuple[str, int | str]] = []
-for batch in (1, "batch"):
-    for name, export in EXPORTS.items():
-        if export.sizes[0] == SIZE and export.frees:
-            FREE_IN_SIZE.append((name, batch))
+def exports_of_any_size():
+    """Each export whose files can take images of any size, with one batch size and with any."""
+    cases = []
+    for batch in (1, "batch"):
+        for name, export in EXPORTS.items():
+            if export.sizes[0] == SIZE and export.frees:
+                cases.append((name, batch))
+    return cases
 
 
-@pytest.mark.parametrize(("name", "batch"), thin("cells of any size", FREE_IN_SIZE, 16))
+@pytest.mark.parametrize(("name", "batch"), thin("cells of any size", exports_of_any_size(), 16))
 def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
     """Its cells are counted at a size that is supposed."""
     export = EXPORTS[name]
-    model, roles = made(name, export.classes[0], SIZE)
+    model, roles = model_and_roles(name, export.classes[0], SIZE)
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
     graph = Graph(size=("height", "width"), batch=batch)  # type: ignore[arg-type]
     free = graph.model(list(export.build(graph, export.classes[0]).values()))
-    contract = check(name, free, SIZE, wanted_of(name, SIZE, outputs))
+    contract = check(name, free, SIZE, expected_of_file(name, SIZE, outputs))
     assert contract.input_size is None
     assert contract.anchor_count is None
 
@@ -236,21 +253,21 @@ def test_a_file_in_float16_is_decoded_in_float32(name):
     export = EXPORTS[name]
     size = export.sizes[0]
     classes = export.classes[0]
-    model, roles = made(name, classes, size)
+    model, roles = model_and_roles(name, classes, size)
     image = image_of(size, np.float16)
     half = convert_float_to_float16(model)
     outputs = dict(zip(roles, run(half, image), strict=True))
-    check(name, half, size, wanted_of(name, size, outputs), image)
+    check(name, half, size, expected_of_file(name, size, outputs), image)
 
 
 @pytest.mark.parametrize("name", sorted(DECODED))
 def test_a_file_that_decodes_in_float16_is_read_to_its_precision(name):
-    model, roles = made(name, 1, SIZE)
+    model, roles = model_and_roles(name, 1, SIZE)
     image = image_of(SIZE, np.float16)
     half = convert_float_to_float16(model)
     outputs = dict(zip(roles, run(half, image), strict=True))
     detections, contract = read(half, image=image)
-    expected = wanted_of(name, SIZE, outputs)
+    expected = expected_of_file(name, SIZE, outputs)
     assert contract.family == EXPORTS[name].family
     np.testing.assert_allclose(np.sort(detections[1]), np.sort(expected[1]), rtol=2e-3, atol=1e-6)
     np.testing.assert_array_equal(
@@ -270,7 +287,7 @@ EITHER = {
 @pytest.mark.parametrize(("export", "families"), EITHER.items())
 def test_a_file_of_either_of_two_families_is_asked_about_unless_it_says(export, families):
     name, class_count = export
-    model, roles = made(name, class_count, SIZE)
+    model, roles = model_and_roles(name, class_count, SIZE)
     with pytest.raises(ModelError, match=f"it may be {' or '.join(families)}, which"):
         read(model)
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
@@ -278,12 +295,12 @@ def test_a_file_of_either_of_two_families_is_asked_about_unless_it_says(export, 
     for entries in ({"detcli.family": EXPORTS[name].family}, {"names": class_names}):
         model_with_family = type(model).FromString(model.SerializeToString())
         helper.set_model_props(model_with_family, entries)
-        check(name, model_with_family, SIZE, wanted_of(name, SIZE, outputs))
+        check(name, model_with_family, SIZE, expected_of_file(name, SIZE, outputs))
 
 
 @pytest.mark.parametrize("family", EITHER["YOLOv8, raw, boxes apart", 4])
 def test_the_hint_says_how_to_name_the_family(family, tmp_path):
-    onnx.save(made("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
+    onnx.save(model_and_roles("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
     predict = ["predict", BUILT_IN, "--device", "cpu", "--format", "jsonl", "--conf", "0.01", "-m"]
     refused = forked.run(predict + ["FILE"], cwd=tmp_path)
     assert refused.returncode == 4
@@ -314,7 +331,7 @@ def layers(*kinds, strides=(8, 16, 32), joins=False):
 
 
 def rows_of_scales(graph, width, strides, anchors):
-    """Rows [1, N, width] of all scales, each of which has so many anchors a cell."""
+    """Rows [1, N, width] of all scales; scale i has `anchors[i]` anchors per cell."""
     rows = []
     for stride, count in zip(strides, anchors, strict=True):
         rows.append(in_rows(graph, layer(graph, count * width, stride), width))
@@ -322,7 +339,7 @@ def rows_of_scales(graph, width, strides, anchors):
 
 
 def of_anchors(*widths, anchors=(2, 2, 2)):
-    """All scales of rows [1, N, width], so many anchors a cell; the second are shares."""
+    """All scales of rows [1, N, width], `anchors[i]` anchors per cell; the second are shares."""
 
     def build(graph):
         strides = (8, 16, 32, 64)[: len(anchors)]
@@ -365,7 +382,7 @@ SIZES_OF_MAPS = np.array([[4, 6], [2, 3], [1, 2]], np.float32)
 
 
 def seetaface6_of(classes):
-    """SeetaFace6's outputs with so many shares, and the sizes of the maps as a constant."""
+    """SeetaFace6's outputs with `classes` shares, and the sizes of the maps as a constant."""
 
     def build(graph):
         outputs = faceboxes_of(4, classes)(graph)

@@ -95,7 +95,7 @@ def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_t
     label = graph("Gather", selected, np.int64(1), axis=1)
     box = graph("Gather", selected, np.int64(2), axis=1)
     selected_boxes = graph("Gather", boxes, box, axis=1)
-    pairs = graph("Concat", graph("Unsqueeze", label, [1]), graph("Unsqueeze", box, [1]), axis=1)
+    pairs = graph.concat(graph.unsqueezed([label, box], axis=1), axis=1)
     score = graph("GatherND", graph("Squeeze", scores, [0]), pairs)
     labels = graph("Unsqueeze", label, [0])
     indices = graph("Unsqueeze", box, [0])

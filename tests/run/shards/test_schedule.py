@@ -18,7 +18,7 @@ from detcli.run.shards.work import Done, Task
 from detcli.source.names import ListedInput
 
 
-def names_of(count):
+def numbered_names(count):
     return [str(number) for number in range(count)]
 
 
@@ -28,7 +28,7 @@ def make_schedule(tmp_path_factory):
 
     def make(names=10, size=5, workers=2, shards=None):
         store = LocalFolder(tmp_path_factory.mktemp("boxes"))
-        manifest = written(store, names_of(names), size)
+        manifest = written(store, numbered_names(names), size)
         shard_numbers = range(len(manifest)) if shards is None else shards
         return Game(store, manifest, Schedule(store, manifest, shard_numbers), workers)
 
@@ -107,7 +107,7 @@ class Game:
 def test_all_shards_are_processed_once(make_schedule):
     game = make_schedule(names=23)
     game.play(lambda _: False)
-    assert column_of(game.records(), "source") == names_of(23)
+    assert column_of(game.records(), "source") == numbered_names(23)
     assert column_of(game.records(), "index") == list(range(23))
     assert sum(counts.images for counts in game.completed) == 23
     assert game.schedule.deaths == 0
@@ -124,9 +124,9 @@ def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
     game = make_schedule(count, random.randint(1, 50), random.randint(1, 4))
     game.play(deadly.__contains__, lambda _: random.random() < 0.7)
     records = game.records()
-    assert column_of(records, "source") == names_of(count)
+    assert column_of(records, "source") == numbered_names(count)
     failed = set(column_of(records_with(records, "error"), "source"))
-    assert failed == deadly & set(names_of(count))
+    assert failed == deadly & set(numbered_names(count))
     input_count = 0
     crossings = 0
     names_of_messages = []
@@ -137,7 +137,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
             names_of_messages.append(name)
     assert input_count == count
     assert crossings == count - len(failed)
-    assert sorted(names_of_messages) == sorted(names_of(count))
+    assert sorted(names_of_messages) == sorted(numbered_names(count))
 
 
 def test_the_names_of_a_shard_that_kills_are_processed_one_by_one(make_schedule):
