@@ -18,7 +18,7 @@ TAILS = ("body", "transposed", "ultralytics", "authors", "one-to-many")
 
 
 def image(*squares, size=(64, 64), grey=114):
-    """Like `image_of`, with squares that are given one by one."""
+    """`image_of` with the squares as arguments."""
     return image_of(squares, size, grey)
 
 

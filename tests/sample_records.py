@@ -78,7 +78,7 @@ def failed_frame(number, film=FILM, **options):
 
 
 def feed(sink, *records):
-    """Like `feed_all`, with records that are given one by one."""
+    """`feed_all` with the records as arguments."""
     feed_all(sink, records)
 
 
