@@ -10,8 +10,7 @@ import onnxruntime as ort
 import optional
 import pytest
 from convolution_model import same_bytes, session_output
-from damaged_graphs import maker
-from graph_edits import insert_nodes, position_of_producer
+from graph_edits import insert_nodes, position_of_producer, producer_of
 from onnx import helper
 
 from detcli.commands.convert.passes import (
@@ -141,7 +140,7 @@ def test_sizes_that_are_refused():
 
 def last_node(model):
     [output] = model.graph.output
-    return maker(model, output.name)
+    return producer_of(model.graph, output.name)
 
 
 def transposed(dims, opset=17):
@@ -215,7 +214,7 @@ def test_a_guard_of_one_input_is_seen_through_too():
     """As others write it; it serves where no simplifier runs."""
     model = colour_model.build("transposed")
     plain = read_graph(infer_shapes(model), "m").contract
-    maker(model, "rows").output[0] = "moved"
+    producer_of(model.graph, "rows").output[0] = "moved"
     model.graph.node.append(helper.make_node("Concat", ["moved"], ["rows"], axis=-1))
     assert read_graph(infer_shapes(model), "m").contract == plain
     assert same_bytes(guard_transposes(model), model)
