@@ -113,7 +113,7 @@ def merge(
 
 @contextmanager
 def _open_classified(path: Path | None, target: "Target | None") -> "Iterator[Classified | None]":
-    """Read the file of --classified, and yield what adds it to records; None without the option.
+    """Read the file of --classified, and yield what adds it to records; None if it is not set.
 
     Raises:
         UsageError: It cannot be used, or is the output.
@@ -264,7 +264,7 @@ def _effect_of(marks: "Marks | None") -> str:
 
 
 def _read_marks(config: Config) -> "Marks | None":
-    """Read the marks of --apply; None without it.
+    """Read the marks of --apply; None if it is not set.
 
     Raises:
         UsageError: The file cannot be read, or holds something else.
@@ -303,10 +303,11 @@ def _optional_columns(
     Args:
         name: The file of records.
         finder: Finds images where the file lacks their sizes.
-        marks: What a person has marked, which may add the numbers of repeats; None without --apply.
+        marks: What a person has marked, which may add the ids of repeats; None unless --apply is
+            set.
         classified: Whether the fields of --classified are added.
-        keeps_bursts: Whether the numbers of bursts in the records are kept. Otherwise `--burst`
-            numbers the bursts anew, and the output adds these columns itself.
+        keeps_bursts: Whether the burst ids in the records are kept. Otherwise `--burst` numbers the
+            bursts again, and the output adds these columns itself.
     """
     from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
     from detcli.data.record import BURST_COLUMNS
@@ -356,8 +357,8 @@ def _open_output(
         optional_columns: The names of columns that options add, for formats with a row for each
             detection.
         run: What made the records, for formats that say so.
-        burst_gap_s: How many seconds the photographs of a burst are apart at most; None without
-            `--burst`.
+        burst_gap_s: How many seconds the photographs of a burst are apart at most; None unless
+            `--burst` is set.
     """
     from detcli.sink.bursts import BurstSink
     from detcli.sink.formats import open_record_sink, open_target
@@ -420,7 +421,7 @@ def _copy_records(
         manifest: The manifest of the run, with the number of names.
         sink: Writes the records.
         answers: Adds what another network says to records; None if nothing does.
-        marks: What a person has marked as wrong; None without --apply.
+        marks: What a person has marked as wrong; None unless --apply is set.
         show_progress: Whether to show a progress bar.
 
     Raises:

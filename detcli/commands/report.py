@@ -136,7 +136,7 @@ def report(
             for record in read_records(records, finder):
                 marks.corrected(record)
         marks.require_fit()
-        finder.gone = 0  # they are counted anew
+        finder.gone = 0  # they are counted again
     with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
         all_records = hidden.noting_tracks(hidden.checked(read_records(records, finder)))
         existing_records = _existing_records(all_records, finder, marks)
@@ -169,7 +169,8 @@ def _report_repeats(
         name: The name of the file or folder of records.
         finder: Finds the images of the records.
         hidden: The classes to hide in these.
-        marks: What a person has marked before, which is not grouped again; None without --apply.
+        marks: What a person has marked before, which is not grouped again; None unless --apply is
+            set.
 
     Raises:
         UsageError: The records cannot be read twice.
@@ -211,7 +212,7 @@ def _report_repeats(
         output: Any = outputs.report  # a required option
         run_info = replace(_run_info(name, settings, None), records_are_repeats=True)
         page = Page(output, run_info, linked=outputs.report_link)
-        finder.gone = 0  # they are counted anew
+        finder.gone = 0  # they are counted again
         repeats_page = RepeatsPage(page, repeats, finder, hidden)
         try:
             repeats_page.write(records_to_show())
@@ -272,14 +273,14 @@ def _existing_records(
 ) -> "Iterator[RecordJson]":
     """Yield records; with --existing, leave out those whose images are gone.
 
-    The records that are left out are counted in `finder.gone`. Their marks are noted as used, since
-    a mark that fits no record is an error.
+    The records that are left out are counted in `finder.gone`. Their marks are recorded as used,
+    since a mark that matches no record is an error.
 
     Args:
         records: The records of the earlier run.
         finder: Finds their images.
         marks: What a person has marked as wrong, maybe in an image that is gone by now; None
-            without --apply.
+            unless --apply is set.
     """
     from detcli.data.record import name_of
 
@@ -312,7 +313,7 @@ def _select_records(
     Args:
         records: All records.
         sample: How many to draw, and the seed; None for all.
-        marks: What a person has marked as wrong, which does not count; None without --apply.
+        marks: What a person has marked as wrong, which is ignored; None unless --apply is set.
     """
     settings: Mapping[str, object] = {}
     first_records = list(islice(records, 1))  # one record, or none
@@ -333,8 +334,8 @@ def _draw_sample(
     Args:
         records: The records.
         sampling: How many to draw, and the seed.
-        marks: What a person has marked as wrong. The scores of such detections do not count, and
-            records that are wrong as a whole are not drawn. None without --apply.
+        marks: What a person has marked as wrong. The scores of such detections are ignored, and
+            records that are wrong as a whole are not drawn. None unless --apply is set.
     """
     from detcli.data.sampling import StratifiedSample
 
@@ -392,7 +393,7 @@ class _PageOfRecords:
     """Adds the records of an earlier run to a page, with the options --blur and --apply.
 
     --blur hides classes in the images. --apply leaves out what a person has marked as wrong on an
-    earlier page, and saved in a file of marks: single detections, or whole records.
+    earlier page, and saved in a file of marks: individual detections, or whole records.
     """
 
     def __init__(
@@ -412,7 +413,7 @@ class _PageOfRecords:
             shown: The records to show.
             finder: Finds the images of the records.
             hidden: The classes to hide.
-            marks: What a person has marked as wrong; None without --apply.
+            marks: What a person has marked as wrong; None unless --apply is set.
         """
         from detcli.page.one_file import address_of_page
         from detcli.page.page import Page
@@ -431,13 +432,13 @@ class _PageOfRecords:
         self._dropped_hidden_count = 0  # detections of hidden classes that marks dropped
 
     def write(self, advance: "Callable[[str], None]") -> None:
-        """Add all records, and end the page, also after an error.
+        """Add all records, and end the page, even after an error.
 
         Args:
             advance: Shows the progress; it is called with the name of each input.
 
         Raises:
-            CheckError: A mark fits no record.
+            CheckError: A mark matches no record.
         """
         try:
             for record in self._shown.records:
@@ -516,9 +517,9 @@ class _PageOfRecords:
             )
 
     def _marks_text(self) -> str:
-        """Say what the marks of --apply changed on the page, as a part of a sentence.
+        """Describe what the marks of --apply changed on the page, as a part of a sentence.
 
-        It is empty without --apply.
+        It is empty unless --apply is set.
         """
         if self._marks is None:
             return ""

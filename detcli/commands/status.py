@@ -28,7 +28,7 @@ class RunStatus:
 
     inputs: int
     shards: int
-    done: int  # shards whose part is there
+    done: int  # shards whose part has been written
     working: int  # shards that are being processed, as far as the runs at work say
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
@@ -122,7 +122,7 @@ def _times_of_parts(
 
     Args:
         manifest: The manifest of the run, which knows the names of the parts.
-        done_shards: The numbers of the shards that are done.
+        done_shards: The indices of the shards that are done.
         file_times: When each file in the folder of the run was written.
     """
     times = []
@@ -152,11 +152,11 @@ def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | N
 
 
 def _shards_at_work(store: "Store", file_times: dict[str, float]) -> set[int]:
-    """Collect the numbers of the shards that processes are working on now.
+    """Collect the indices of the shards that processes are working on now.
 
     Each process that works on a run keeps a note in the folder of the run: a small file that lists
-    its shards. It writes the note anew as long as it lives, so a note that is older than
-    MAX_NOTE_AGE_S was left behind by a process that was killed, and is ignored.
+    its shards. It rewrites the note as long as it runs, so a note that is older than MAX_NOTE_AGE_S
+    was left behind by a process that was killed, and is ignored.
 
     Args:
         store: The folder of the run.

@@ -35,7 +35,7 @@ PREDICTED = (
 
 
 def predict_command(config: Config, image: Path) -> list[str]:
-    """Write the command line of `detcli predict` for one image, with the options to measure."""
+    """Build the command line of `detcli predict` for one image, with the options to measure."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
     command += arguments_of(config, PREDICTED)

@@ -77,7 +77,7 @@ STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int | None:
-    """Read the most memory that this process has used so far, in bytes.
+    """Read the peak memory of this process so far, in bytes.
 
     None where the system does not report it.
     """
@@ -114,12 +114,12 @@ class GpuWatch:
     """Samples the state of a GPU twice a second until it is stopped.
 
     Attributes:
-        before: The state when the sampling began; None without a GPU, its driver or nvidia-ml-py,
-            where nothing is sampled.
+        before: The state when the sampling began; None if there is no GPU, driver or nvidia-ml-py,
+            and so nothing is sampled.
     """
 
     def __init__(self, device: Device) -> None:
-        """Begin to sample; `auto` stands for the first GPU."""
+        """Start sampling; `auto` stands for the first GPU."""
         self.before: GpuState | None = None
         self._states: list[GpuState] = []
         self._is_stopped = threading.Event()

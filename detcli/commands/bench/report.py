@@ -366,7 +366,7 @@ def _comparison_lines(comparison: BaselineComparison) -> Iterator["RenderableTyp
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts: what was measured, whole processes, and memory."""
+    """Yield labels and values: what was measured, whole processes, and memory."""
     if report.latency is not None:
         yield from _latency_facts(report.latency, report.conditions.batch)
     if report.throughput is not None:
@@ -379,7 +379,7 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the throughput: rate, number of images, work of each stage."""
+    """Yield labels and values about the throughput: rate, number of images, work of each stage."""
     rate = f"{throughput.pictures_per_second:.1f} images/s"
     if throughput.interval is not None:
         low = throughput.interval.low
@@ -400,7 +400,7 @@ def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
 
 
 def _cold_start(cold_start: ColdStart) -> str:
-    """Say how long whole processes took, and how much memory."""
+    """Describe how long whole processes took, and how much memory."""
     first_record = f"{format_seconds(cold_start.first_record_s)} to the first record"
     whole_process = f"{format_seconds(cold_start.whole_process_s)} in all"
     memory = _memory(", ", cold_start.peak_memory_bytes)
@@ -409,14 +409,14 @@ def _cold_start(cold_start: ColdStart) -> str:
 
 
 def _memory(title: str, size: int | None) -> str:
-    """Write a number of bytes after a title; an empty text if it is not known."""
+    """Format a size in bytes after a title; empty if it is not known."""
     if size is None:
         return ""
     return title + decimal(size)
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the latency of a batch, and about how it was measured.
+    """Yield labels and values about the latency of a batch, and about how it was measured.
 
     Args:
         latency: The latency.

@@ -170,7 +170,7 @@ def _device_memory(before: GpuState | None, states: Sequence[GpuState]) -> int |
     """Return how much the memory in use on a GPU grew at most, in bytes; None if it is not known.
 
     Args:
-        before: The state of the GPU before the model was opened; None without a GPU.
+        before: The state of the GPU before the model was opened; None if there is no GPU.
         states: Its states since then.
     """
     if before is None or before.memory_bytes is None:
@@ -265,7 +265,7 @@ class TimeLimit:
     def begin_step(self, limit_s: float, error: DetcliError) -> None:
         """Begin a step of the measurement with a time limit.
 
-        The step takes the place of the previous step, whose limit no longer counts.
+        The step takes the place of the previous step, whose limit no longer applies.
 
         The thread of the measurement calls this. An interrupt by the user ends that thread only
         here, between two steps.
@@ -340,7 +340,7 @@ class TimeLimit:
 
 
 def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Iterator[Item]:
-    """Yield the images and frames of some inputs, over and over without an end.
+    """Yield the images and frames of the given inputs, over and over without end.
 
     Args:
         names: Files, folders, glob patterns or addresses; the built-in image if there are none.
@@ -475,7 +475,7 @@ class BatchRunner:
             self._detector.observe(None)
 
     def _run(self, items: Iterator[Item], report_end: Observer) -> None:
-        """Read the next images, detect in them and draw their boxes.
+        """Read the next images, detect objects in them and draw their boxes.
 
         Args:
             items: The images, not read yet.

@@ -21,7 +21,7 @@ WALL = "wall clock"
 """Name of the samples of whole runs, which decide a comparison; the others explain it."""
 
 MIN_FOR_P90, MIN_FOR_P99 = 10, 100
-"""Samples; with fewer, the percentile would be the maximum under another name."""
+"""Samples; with fewer, the percentile would be the maximum under a different name."""
 
 
 @frozen
@@ -60,7 +60,7 @@ class Interval:
     high: float
 
     def change(self) -> str:
-        """Write the interval of a ratio as a change, as in "-1.2% to +3.4%"."""
+        """Format the interval of a ratio as a change, as in "-1.2% to +3.4%"."""
         return f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
@@ -74,7 +74,7 @@ class WarmUp:
     stable: bool
 
     def text(self, what: str) -> str:
-        """Say it in words; `what` are the runs, such as "images"."""
+        """Describe it in words; `what` are the runs, such as "images"."""
         outcome = "never stable"
         if self.stable:
             outcome = "until stable"

@@ -58,7 +58,7 @@ def measure_throughput(
     step_count = len(arrival_times) - 1
     image_count = at_once * step_count
     duration_s = arrival_times[-1] - arrival_times[0]
-    # The pipeline counts the time of all images, also of those that were not measured.
+    # The pipeline counts the time of all images, including those that were not measured.
     all_image_count = warm_up.runs + image_count + in_flight_count
     work_s = _seconds_per_image(pipeline.times, running.reading_times, all_image_count)
 

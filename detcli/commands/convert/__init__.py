@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @command(
     MODEL_ARGUMENT,
     override_option("recursive", needs={"calibrate": "name a folder of images"}),
-    override_option("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
+    override_option("imgsz", range=(1, 16384)),  # an anchor grid for 16384 has 5 million cells
     *("names", "box_format", "preprocess"),
     Verbosity,
 )
@@ -120,7 +120,7 @@ def _file_text(file: "File") -> str:
 
 
 def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how the detections of the old and the new model differ.
+    """Yield labels and values about how the detections of the old and the new model differ.
 
     They say which image was compared, how many boxes the models have in common and how many not,
     and the largest difference of a pair in score and in corners, with the tolerance.

@@ -50,7 +50,7 @@ class Difference:
     new: int  # boxes of the new model
     pairs: int  # boxes that both models have
     over: int  # pairs beyond the tolerance
-    borderline: int  # boxes of one model only, close to the confidence; they do not count
+    borderline: int  # boxes of one model only, close to the confidence; ignored
     missing: int  # boxes of the old model only
     extra: int  # boxes of the new model only
     largest_score: float  # largest difference of the scores of a pair
@@ -58,7 +58,7 @@ class Difference:
     score_tolerance: float  # how far the scores of a pair may differ
     corner_tolerance: float  # how far its corners may differ, in pixels
     boxes_tolerance: float  # share of boxes that may be missing, extra or over
-    batch: float | None  # how far another image in the batch changes the output; None without one
+    batch: float | None  # how far another image in the batch changes the output; None if untested
 
 
 class ModelComparison(NamedTuple):
@@ -310,11 +310,11 @@ def _scaled_difference(output: Tensor, expected: Tensor, *, are_detections: bool
     """Return the largest difference of two outputs, as a share of the largest value in its channel.
 
     A channel is a coordinate of boxes, or the scores of a class. Scores are so much smaller than
-    pixels that their differences would not count, so each channel is divided by its largest value.
+    pixels that their differences would not matter, so each channel is divided by its largest value.
     For example, if the largest x is 640, a difference of 64 pixels counts as 0.1. If the largest
-    score is 0.9, a difference of 0.09 counts as much.
+    score is 0.9, a difference of 0.09 counts the same.
 
-    Of detections that a graph has selected, only the confident ones are compared, since the others
+    For detections that a graph has selected, only the confident ones are compared, since the others
     may change places.
 
     Args:

@@ -16,7 +16,7 @@ NO_ENTRY = ("", "")
 
 
 def _batch(text: str) -> int | Literal["dynamic"]:
-    """Parse the value of --batch: a number of images, or `dynamic` for any number.
+    """Parse the value of --batch: how many images, or `dynamic` for any number.
 
     Raises:
         ValueError: It is neither; with a message and a hint.

@@ -45,7 +45,7 @@ NETWORK = frozenset(
 )
 SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
-SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
+SIZES_ARE_AN_INPUT = 13  # the opset since which this holds for Split
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
@@ -91,7 +91,7 @@ def _require_batch_of_outputs(graph: GraphProto, size: int | None) -> None:
         size: The number of images in a batch; None for any.
 
     Raises:
-        ModelError: An output has another batch, or a shape without any.
+        ModelError: An output has a different batch, or a shape without one.
     """
     hint = EXPORT_AGAIN.format("batch")
     for output in graph.output:
@@ -344,7 +344,7 @@ class _EndOfNetwork(NamedTuple):
 
 
 def _find_end_of_network(index: GraphIndex, tensors: Iterable[str]) -> _EndOfNetwork:
-    """Walk back from some tensors towards the image, to the last nodes that compute with weights.
+    """Walk back from the given tensors towards the image, to the last nodes with weights.
 
     These are convolutions, matrix products and poolings: the end of the network proper. The nodes
     that run after them, which the walk meets first, decode boxes or activate scores. A convolution

@@ -190,7 +190,7 @@ def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterat
 
     Args:
         options: The options, with --batch.
-        model_name: What the error calls the model.
+        model_name: The name of the model in the error.
 
     Raises:
         ModelError: The network failed, and --batch is set.
@@ -211,7 +211,7 @@ def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterat
 
 
 def _weak_evidence(difference: Difference) -> str:
-    """Word the warning for a comparison with fewer confident detections than it should have.
+    """Return the warning for a comparison with fewer confident detections than it should have.
 
     Neither model finds an object above the usual confidence, so boxes above a lower one were
     compared.

@@ -24,8 +24,8 @@ from detcli.model.heads.joined import swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"
-MIN_OPSET = 13  # Split and Unsqueeze take sizes and axes as inputs from this opset on
-AXES_ARE_AN_INPUT = 18  # of ReduceMax, from this opset on
+MIN_OPSET = 13  # Split and Unsqueeze take sizes and axes as inputs since this opset
+AXES_ARE_AN_INPUT = 18  # the opset since which this holds for ReduceMax
 
 
 def append_selection(model: ModelProto, contract: Contract, max_det: int) -> ModelProto:
@@ -248,7 +248,7 @@ class _SelectionWriter:
             lowest_score = -np.inf
 
         # The constants that the nodes read, by the names that they have in the text of the nodes.
-        # Methods that write nodes with further constants add these.
+        # Methods that write nodes with more constants add these.
         self.constants: dict[str, Any] = {
             # Where nodes split the channels of the head into boxes and scores, and the coordinates
             # of a box into centre and size.
@@ -427,10 +427,10 @@ class _SelectionWriter:
         return nodes
 
     def _gather(self, name: str, values: str, anchors: str, channel_count: int) -> list[str]:
-        """Write nodes that take the boxes, or the scores, of some anchors out of those of all N.
+        """Write nodes that select the boxes, or the scores, of the given anchors from all N.
 
-        ONNX's GatherElements takes single numbers, each by an index. So the index of an anchor is
-        repeated for each of its channels. The shape for that is added to `constants`.
+        ONNX's GatherElements takes individual numbers, each by an index. So the index of an anchor
+        is repeated for each of its channels. The shape for that is added to `constants`.
 
         Args:
             name: The tensor to compute, (B, A, channels).

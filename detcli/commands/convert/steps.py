@@ -81,7 +81,7 @@ class Steps:
 
         Args:
             model: The model, which stays as it is.
-            title: What errors call it.
+            title: Its name in errors.
             options: The passes to run.
             images: Returns the images for calibration, from the start each time.
         """
@@ -168,7 +168,7 @@ class Steps:
                 "leave the entry out; docs/models.md says what it may be",
             )
 
-        converted = set_metadata(self.model, entries)  # which removes entries without a value
+        converted = set_metadata(self.model, entries)  # also removes entries without a value
         return PassResult(converted, ", ".join(entries))
 
     def _image_size(self) -> PassResult:
@@ -420,7 +420,7 @@ class Steps:
 def _require_multiple_of_stride(contract: Contract, size: int) -> None:
     """Raise a UsageError if a network cannot take square images of a size, due to its stride.
 
-    If the graph has another fixed size, that is left to `passes.set_image_size` to refuse.
+    If the graph has a different fixed size, that is left to `passes.set_image_size` to refuse.
     """
     contract_of_any_size = replace(contract, input_size=None)
     contract_of_any_size.input_shape(size)

@@ -133,7 +133,7 @@ def observe(
         model: The network.
         tensors: The names of the tensors to look at.
         batches: An input (B, 3, H, W) for each image, in which the image is repeated B times.
-        title: What errors call the network.
+        title: The name of the network in errors.
         outlier_share: The share of images that may have values outside the range, at each of its
             ends. With 0.1, up to a tenth of the images have values below a range.
     """

@@ -35,10 +35,10 @@ class GroupCounts:
 
 
 class Groups:
-    """The counts of images and boxes in records, in groups by some keys."""
+    """The counts of images and boxes in records, grouped by the given keys."""
 
     def __init__(self, by: tuple[GroupKey, ...], box_filter: BoxFilter) -> None:
-        """Begin with counts of 0 and without groups; `add` counts a record.
+        """Create empty counts; `add` counts a record.
 
         Args:
             by: The keys to group by, such as class and day, each once.
@@ -60,8 +60,8 @@ class Groups:
 
         Args:
             record: The record; the classes and scores of its detections were checked.
-            burst_prefix: Comes before the number of a burst, to tell the bursts of several files
-                apart, such as "may.jsonl:".
+            burst_prefix: Precedes a burst id, to tell the bursts of several files apart, such as
+                "may.jsonl:".
 
         Raises:
             ValueError: The record has a time or a burst that cannot be read.
@@ -139,7 +139,7 @@ class Groups:
         return len(self._counts)
 
     def __iter__(self) -> Iterator[tuple[GroupValues, GroupCounts]]:
-        """Yield the groups, sorted by their values: numbers, then texts, unknown ones, and None."""
+        """Yield the groups, sorted by value: numbers, then strings, unknown ones, and None."""
         for values in sorted(self._counts, key=_sort_key):
             yield values, self._counts[values]
 
@@ -164,7 +164,7 @@ class _ValueSortKey(NamedTuple):
 def _sort_key(values: GroupValues) -> list[_ValueSortKey]:
     """Return what a group is sorted by: a sort key for each of its values.
 
-    The values themselves cannot be compared, as numbers, texts and None may be mixed.
+    The values themselves cannot be compared, as numbers, strings and None may be mixed.
     """
     sort_keys = []
     for value in values:

@@ -16,7 +16,7 @@ UNKNOWN = "unknown"
 """The day, hour or burst of a record that does not say it."""
 
 MAX_QUOTED = 40
-"""Characters of a value that an error quotes; a file from anyone may hold a text of any length."""
+"""Characters of a value that an error quotes; a file from anyone may hold one of any length."""
 
 KeyValue = str | int | None
 """The value of a key.
@@ -97,7 +97,7 @@ class BoxFilter:
         return selected
 
     def _is_selected_class(self, class_name: str, class_id: str) -> bool:
-        """Return whether boxes of a class count: the user has typed the class, or none at all."""
+        """Return whether boxes of a class are counted: the user typed the class, or none at all."""
         if not self._classes:
             return True
         return class_name in self._classes or class_id in self._classes
@@ -164,12 +164,12 @@ def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
 
     Args:
         fields: A record, which may be from anyone.
-        burst_prefix: Comes before the number, such as "may.jsonl:", to tell the bursts of several
+        burst_prefix: Precedes the burst id, such as "may.jsonl:", to tell the bursts of several
             files apart; empty if there is one file.
 
     Returns:
-        The number of the burst, such as 7; with a prefix a text such as "may.jsonl:7"; UNKNOWN if
-        the record has none.
+        The burst id, such as 7; with a prefix a string such as "may.jsonl:7"; UNKNOWN if the record
+        has none.
 
     Raises:
         ValueError: The burst is not a number.
@@ -192,7 +192,7 @@ def value_of_record(record: RecordJson, key: GroupKey, burst_prefix: str) -> Key
     Args:
         record: The record.
         key: The folder, burst, day or hour. The class and the zone are those of a box.
-        burst_prefix: Comes before the number of a burst, see `burst_of`.
+        burst_prefix: Precedes a burst id, see `burst_of`.
 
     Returns:
         The value, or UNKNOWN if the record does not have it.

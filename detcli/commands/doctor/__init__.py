@@ -84,7 +84,7 @@ def _require_usable(report: "DoctorReport", name: str, typed_name: str) -> None:
 
     Args:
         report: The report on all devices.
-        name: What the report calls the device.
+        name: The name of the device in the report.
         typed_name: What the user called it, for the message.
 
     Raises:
@@ -102,7 +102,7 @@ def _require_usable(report: "DoctorReport", name: str, typed_name: str) -> None:
 def render(report: "DoctorReport") -> Iterator["Table | Text"]:
     """Lay out a report for a terminal: problems, each device with what it lacks, then the facts.
 
-    Devices often lack the same. A problem that the device before has too is not repeated.
+    Devices often lack the same. A problem that the previous device also has is not repeated.
     """
     for problem in report.problems:
         yield from _lines_of_problem(problem, "problem: ", "red")

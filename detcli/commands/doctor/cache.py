@@ -43,7 +43,7 @@ class CachePart:
 class Cache:
     """What detcli keeps between runs."""
 
-    folder: str | None  # without personal names; None without a home folder
+    folder: str | None  # without personal names; None if there is no home folder
     writable: bool
     parts: tuple[CachePart, ...]
     cleared_bytes: int | None  # by --clear-cache
@@ -62,7 +62,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
     except OutputError:
         return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
     parts = []
-    cached_paths = []  # whose permissions decide whether the cache can be trusted
+    cached_paths = []  # their permissions decide whether the cache can be trusted
     for name in CACHE_FOLDERS:
         files = list(_cached_files(folder, name))
         total_bytes = sum(file.size_bytes for file in files)
@@ -91,7 +91,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _cache_title(folder: Path) -> str:
-    """Write the folder of the cache for the report, without personal names.
+    """Format the folder of the cache for the report, without personal names.
 
     It begins with the variable that sets it, as in "$XDG_CACHE_HOME/detcli", or with "~" for the
     home folder.
@@ -114,7 +114,7 @@ def _distrusted_caches(
     Args:
         folder: The folder of detcli's cache.
         cached_paths: The folders and files in it.
-        title: What the report calls the folder.
+        title: The name of the folder in the report.
     """
     from detcli.model.hub import hub_folder
 
@@ -138,7 +138,7 @@ def _distrusted_hub_cache(hub: Path) -> Iterator[DoctorProblem]:
     """
     reason = _why_hub_untrusted(hub)
     if reason:
-        title = shorten(hub)  # what the report calls the folder, without personal names
+        title = shorten(hub)  # the folder's name in the report, without personal names
         public_reason = reason.replace(str(hub), title)
         yield DoctorProblem(
             reason=f"the Hugging Face cache, since {public_reason}",
@@ -149,7 +149,7 @@ def _distrusted_hub_cache(hub: Path) -> Iterator[DoctorProblem]:
 
 
 def _why_any_untrusted(paths: list[Path]) -> str:
-    """Say why the first untrusted path is not trusted; empty if all paths are trusted."""
+    """Explain why the first untrusted path is not trusted; empty if all paths are trusted."""
     for path in paths:
         reason = why_untrusted(path)
         if reason:
@@ -158,7 +158,7 @@ def _why_any_untrusted(paths: list[Path]) -> str:
 
 
 def _why_hub_untrusted(hub: Path) -> str:
-    """Say why fetched models in the cache of Hugging Face are not trusted; empty if they are.
+    """Explain why fetched models in the cache of Hugging Face are not trusted; empty if they are.
 
     Only the repositories of the models that detcli knows by name are checked.
 

@@ -193,7 +193,7 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
     """List a device of each kind, the CPU first.
 
     Args:
-        requested: The device to list for its kind; of any other kind, the first device is listed.
+        requested: The device to list for its kind; for any other kind, the first device is listed.
     """
     devices = []
     for kind in DeviceKind:
@@ -405,7 +405,7 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
 
 
 def _what_device_lacks(device: Device) -> list[DoctorProblem]:
-    """List what a device lacks to run anything, as far as that shows before something runs on it.
+    """List what a device lacks to run anything, where that shows before something runs on it.
 
     OpenVINO may not be installed; a GPU may lack its driver or libraries.
     """
@@ -551,7 +551,7 @@ def _default_of(
         name: The name of the option.
         option: The option.
         entries: What the file of defaults sets, by the names of options.
-        file_title: What the report calls the file.
+        file_title: The name of the file in the report.
     """
     variable = os.environ.get(option.variable)
     if variable:
@@ -574,7 +574,7 @@ def _tuned_defaults(tuned: Mapping[str, Any], file_title: str) -> Iterator[Docto
 
     Args:
         tuned: The settings by the SHA-256 of a model, then by machine, then by the kind of run.
-        file_title: What the report calls the file that they are in.
+        file_title: The name, in the report, of the file that they are in.
     """
     for model_sha256, tables_by_machine in tuned.items():
         if not isinstance(tables_by_machine, Mapping):
@@ -592,7 +592,7 @@ def _tuned_on_machine(
     """Yield the settings that are the fastest for a model on a machine, for each kind of run.
 
     Args:
-        title: What the report calls the settings for the model.
+        title: The name of the settings for the model in the report.
         settings_by_kind: The settings, by the kind of run, such as "many" images.
         origin: Where they are written, and for which machine.
     """

@@ -46,7 +46,7 @@ CONTAINER_FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
 DOWNLOAD = "download it from https://www.nvidia.com/drivers"
 DETAILS = "run nvidia-smi for details; a restart may help"
 
-# How distributions install a recent driver, by an ID of their os-release; the first match counts.
+# How distributions install a recent driver, by an ID of their os-release; the first match is used.
 # Debian is missing because its own packages are too old.
 INSTALL = {
     "ubuntu": "sudo ubuntu-drivers install",
@@ -199,7 +199,7 @@ def _for_container(problem: DoctorProblem) -> DoctorProblem:
 
 
 def _explain_load_error(load_error: str, host: HostFacts) -> DoctorProblem:
-    """Say why the library of NVIDIA's driver does not load, and what to do.
+    """Explain why the library of NVIDIA's driver does not load, and what to do.
 
     Args:
         load_error: The loader's message, which usually says that the library is missing.
@@ -225,7 +225,7 @@ def _explain_load_error(load_error: str, host: HostFacts) -> DoctorProblem:
 
 
 def _explain_missing_gpu(status: int, host: HostFacts) -> DoctorProblem:
-    """Say why the driver loads, but gives no GPU, and what to do.
+    """Explain why the driver loads, but lists no GPU, and what to do.
 
     Args:
         status: What the driver's function cuInit has returned, as numbered in cuda.h; NO_DEVICE
@@ -263,7 +263,7 @@ def _explain_missing_gpu(status: int, host: HostFacts) -> DoctorProblem:
 def _explain_unfit_driver(
     facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """Say why a working driver, or a GPU, does not fit the installed ONNX Runtime.
+    """Explain why a working driver, or a GPU, is incompatible with the installed ONNX Runtime.
 
     The driver may be too old for the release of CUDA that ONNX Runtime was built for; or that build
     of ONNX Runtime has no machine code for the GPUs.
@@ -292,7 +292,7 @@ def _explain_unfit_driver(
 
 
 def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> DoctorProblem:
-    """Say what to do about a driver that is too old for ONNX Runtime's release of CUDA.
+    """Explain what to do about a driver that is too old for ONNX Runtime's release of CUDA.
 
     The user can install an extra of detcli, such as detcli[cuda12], whose ONNX Runtime the driver
     supports. Without such an extra, the user needs a newer driver.

@@ -1,4 +1,4 @@
-"""Texts of the report without personal names, folders, and values of variables."""
+"""Strings of the report without personal names, folders, and values of variables."""
 
 import contextlib
 import getpass
@@ -57,7 +57,7 @@ def _folders_to_hide() -> list[str]:
 
 
 def shorten(path: Path) -> str:
-    """Write a path without personal names.
+    """Format a path without personal names.
 
     In the home folder it begins with "~". Elsewhere, USER stands for a folder that is named after
     the user.
@@ -70,7 +70,7 @@ def shorten(path: Path) -> str:
 
 
 def _without_user_names(path: Path) -> str:
-    """Write a path with USER in place of each part that is a name of the user."""
+    """Format a path with USER in place of each part that is a name of the user."""
     user_names = _user_names()
     shortened = Path()
     for name in path.parts:
@@ -88,11 +88,11 @@ def _user_names() -> set[str]:
         names.add(getpass.getuser())
     with contextlib.suppress(RuntimeError):
         names.add(Path.home().name)
-    return {name for name in names if len(name) > 1}  # a letter occurs in any text
+    return {name for name in names if len(name) > 1}  # a letter occurs in any string
 
 
 def public_value(value: object) -> str:
-    """Write an option's value without secrets in addresses, and without personal names in paths."""
+    """Format an option's value without secrets in URLs, and without personal names in paths."""
     text = public_text(public_name(str(value)))
     if "/" in text and "://" not in text:
         return shorten(Path(text))

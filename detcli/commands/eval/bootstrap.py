@@ -1,9 +1,10 @@
 """How sure a difference in mAP is: a paired bootstrap over images.
 
-A test set is a sample of images, and another sample would give another difference. The bootstrap
-draws as many images as there are, with replacement, a thousand times. Each time it computes the mAP
-of both models on the images that it has drawn, the same ones for both, and the difference. The
-interval is what the middle 95% of these differences span: from the 2.5th to the 97.5th percentile.
+A test set is a sample of images, and another sample would give a different difference. The
+bootstrap draws as many images as there are, with replacement, a thousand times. Each time it
+computes the mAP of both models on the images that it has drawn, the same ones for both, and the
+difference. The interval is what the middle 95% of these differences span: from the 2.5th to the
+97.5th percentile.
 
 An image that was drawn three times counts as three images. Matches of detections and objects stay
 within an image, so they are computed once; what changes is how often each detection counts.
@@ -22,7 +23,7 @@ DrawCounts = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 
 IOUS = np.linspace(0.5, 0.95, 10)  # of mAP50-95, as COCO's tools compute them
-RECALLS = np.linspace(0, 1, 101)  # at which COCO's tools read precision
+RECALLS = np.linspace(0, 1, 101)  # recalls at which COCO's tools read precision
 RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 20  # more of them take more memory and no less time
 COVERAGE_PERCENT = 95
@@ -42,7 +43,7 @@ class RankedMatches(NamedTuple):
 class CategoryRanking(NamedTuple):
     """The detections of one category in all images, and the objects to be detected.
 
-    Images are numbered from 0 on, as the columns of `repeats` are.
+    Images are numbered from 0, as the columns of `repeats` are.
     """
 
     object_images: Indices  # (M,) the image of each object
@@ -192,7 +193,7 @@ class MapInterval:
 
 
 class DifferenceIntervals(NamedTuple):
-    """The intervals of two differences; None without an object in any resample."""
+    """The intervals of two differences; None if no resample has an object."""
 
     map50_95: MapInterval | None
     map50: MapInterval | None

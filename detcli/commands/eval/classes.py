@@ -9,7 +9,7 @@ from detcli.commands.eval.labels import Dataset
 from detcli.core.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES
 
-MAX_NAMES = 5  # that a message lists
+MAX_NAMES = 5  # names that a message lists
 
 MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
 
@@ -56,7 +56,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
             "give the model's classes the names of the categories: --names FILE",
         )
 
-    # A mapping by id is of a model with an unknown number of classes, a thousand of which are
+    # A mapping by id belongs to a model with an unknown number of classes, a thousand of which are
     # supposed. Most of them do not exist, so it is not worth saying that they have no category.
     if mapping.mapped_by != "id":
         for name, category in zip(names, mapping.category_of_class, strict=True):
@@ -114,7 +114,7 @@ def _match_names(names: Sequence[str], category_names: Sequence[str]) -> tuple[i
 
     Where several classes have the same name, the first gets the first category of that name, the
     second gets the second one, and so on. If there are fewer categories of that name than classes,
-    each further class gets the first one.
+    each remaining class gets the first one.
 
     Returns:
         The index of the category of each class; None for a class without one. For the names "Car",

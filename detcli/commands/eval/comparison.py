@@ -172,7 +172,7 @@ class ComparisonOfModels:
 
         Args:
             data: What the user named as the data.
-            image_count: How many images took part.
+            image_count: How many images were compared.
             class_differences: The classes with boxes that both models know.
         """
         dataset = self.left.dataset
@@ -274,7 +274,7 @@ def _map_differences(
     Args:
         left: The evaluation of the first model.
         right: That of the second model, on the same images.
-        image_count: How many images took part.
+        image_count: How many images were compared.
     """
     intervals = bootstrap(left.rankings, right.rankings, image_count)
     left_metrics = left.shared_metrics
@@ -293,8 +293,8 @@ def _difference(
     """Subtract a figure of the first model from that of the second.
 
     Args:
-        left: The figure of the first model; None without labelled boxes.
-        right: The figure of the second model; None without labelled boxes.
+        left: The figure of the first model; None if there are no labelled boxes.
+        right: The figure of the second model; None if there are no labelled boxes.
         interval: The interval of the difference, which is dropped if a figure is None.
     """
     difference = None

@@ -44,8 +44,8 @@ def _box_kinds(left_name: str, right_name: str) -> tuple[BoxKind, ...]:
     right.
 
     Args:
-        left_name: What the page calls the first model.
-        right_name: What the page calls the second model.
+        left_name: The name of the first model on the page.
+        right_name: The name of the second model on the page.
     """
     kinds = {
         BOTH_RIGHT: BoxKind("found by both", GREEN, wrong=False),
@@ -127,7 +127,7 @@ def _failed(fields: RecordJson) -> RecordJson:
 
 
 def _facts(report: ComparisonReport) -> list[tuple[str, str]]:
-    """List what the figures depend on, as pairs of a label and a text for the page."""
+    """List what the figures depend on, as pairs of a label and a value for the page."""
     facts = []
     for name, side in (("left", report.left), ("right", report.right)):
         facts.append((f"{name} model", Path(side.model.file).name))
@@ -255,14 +255,14 @@ def _summary(report: ComparisonReport) -> list[str]:
 
 
 def _outcomes_text(side: ComparedSide) -> str:
-    """Say what became of all boxes of a model, above its best confidence."""
+    """Describe what became of all boxes of a model, above its best confidence."""
     outcomes = side.outcomes
     counts = f"{outcomes.found} found, {outcomes.false} false positives"
     return f"{counts}, {outcomes.missed} missed, above {side.conf:g}"
 
 
 def _figure_or_unknown(figure: float | None) -> str:
-    """Write a figure as people read it; "unknown" without labelled boxes."""
+    """Format a metric for people; "unknown" if there are no labelled boxes."""
     if figure is None:
         return "unknown"
     return figure_text(figure)
@@ -275,8 +275,8 @@ def _tables(
 
     Args:
         report: The report of the comparison.
-        differing_records: By the id of a category, the numbers of the records in which the models
-            differ in it; the row of the category leads to these.
+        differing_records: By category id, the record numbers of the images in which the models
+            differ in that category; the row of the category leads to these.
     """
     columns = [
         "class",

@@ -31,7 +31,7 @@ from detcli.core.text import escape_unprintable
 
 MAX_CLASSES = 10  # rows of classes that a table shows
 MAX_IMAGES = 10  # rows of images that a table shows
-MAX_REPORTED_IMAGES = 100  # that the report has
+MAX_REPORTED_IMAGES = 100  # images that the report lists
 MAX_EXAMPLES = 5  # categories that a sentence names
 
 
@@ -41,7 +41,7 @@ class ComparedSide:
 
     model: EvalModel  # the model
     mapped_by: MappedBy  # how classes were assigned to categories
-    limits: EvalLimits  # the detections that took part
+    limits: EvalLimits  # the detections that were compared
     metrics: Metrics  # over all of its classes with boxes, as eval says about this model alone
     conf: float  # its confidence with the best F1, above which images are compared
     outcomes: OutcomeCounts  # what became of all boxes above this confidence
@@ -56,7 +56,7 @@ class ComparedData:
     form: Form  # the format of the labels
     split: str | None  # the part of the data
     listed: int  # number of images it has
-    evaluated: int  # number of images that took part
+    evaluated: int  # number of images that were compared
     boxes: int  # number of boxes to be found in these, of classes that both models know
 
 
@@ -64,7 +64,7 @@ class ComparedData:
 class MapDifference:
     """A figure of both models over the classes that both know, and the difference.
 
-    All are null without boxes.
+    All are null if there are no boxes.
     """
 
     left: float | None  # of the first model
@@ -126,7 +126,7 @@ class ComparisonReport:
         return left_name, right_name
 
     def verdict(self) -> str:
-        """Say in a sentence which model is better, if the interval tells."""
+        """Describe in a sentence which model is better, if the interval shows it."""
         left_name, right_name = self.names
         interval = self.map50_95.interval
         if interval is None:
@@ -191,7 +191,7 @@ def class_sentences(report: ComparisonReport) -> Iterator[str]:
 
 
 def _only_sentence(model_name: str, categories: Sequence[str]) -> str:
-    """Say which categories only one of the models knows.
+    """Describe which categories only one of the models knows.
 
     Example:
         "only yolo knows 2 of the categories, left out of the difference: car, bus"
@@ -206,7 +206,7 @@ def _only_sentence(model_name: str, categories: Sequence[str]) -> str:
 
 
 def _facts(report: ComparisonReport) -> Iterator[tuple[str, str]]:
-    """Yield the facts about both models and the data, as pairs of a label and a text."""
+    """Yield the facts about both models and the data, as pairs of a label and a value."""
     for label, side in (("left", report.left), ("right", report.right)):
         model = side.model
         file_and_digest = f"{model.file} ({model.sha256[:12]})"

@@ -22,7 +22,7 @@ class Quality:
     """How good the detections above a confidence are, at IoU 0.5."""
 
     f1: float
-    precision: float | None  # None without detections
+    precision: float | None  # None if there are no detections
     recall: float
 
     @classmethod
@@ -50,7 +50,7 @@ class Curve(NamedTuple):
 
     The evaluator matches detections by descending score, so those above a confidence are matched as
     if there were no others: one pass with a low confidence covers all higher ones. Detections
-    of crowds and of ignored objects do not count.
+    of crowds and of ignored objects are left out.
     """
 
     score: Doubles  # (N,) descending, each score once
@@ -101,7 +101,7 @@ class Curve(NamedTuple):
         return int(self.true_positives[lowest]), int(self.false_positives[lowest])
 
     def quality(self, confidence: float) -> Quality:
-        """Say how good the detections above a confidence are; there must be labelled boxes."""
+        """Compute how good the detections above a confidence are; there must be labelled boxes."""
         true_positives, false_positives = self.counts(confidence)
         return Quality.of(true_positives, false_positives, self.boxes)
 
@@ -181,7 +181,7 @@ def advise(
     names: Sequence[str],
     floor: float,
 ) -> ConfidenceAdvice | None:
-    """Find the confidences with the best F1, for all classes together and for single ones.
+    """Find the confidences with the best F1, for all classes together and for individual ones.
 
     Args:
         together: True and false positives of all categories.
@@ -237,12 +237,12 @@ def _advise_class(name: str, curve: Curve, overall: float, floor: float) -> Clas
 
 
 def decimal(number: float | np.float32) -> str:
-    """Write a number without an exponent, which not every reader accepts."""
+    """Format a number without an exponent, which not every reader accepts."""
     return np.format_float_positional(number, trim="-")
 
 
 def _conf_keys(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Write classes of one name as the option --conf takes them: by name, or else by id.
+    """Format classes with the same name as --conf takes them: by name, or else by id.
 
     In `--conf person=0.3,car=0.4`, a name stands for all classes of this name. So it can only be
     used if all of these are meant, and if it has no comma and no spaces at its ends.

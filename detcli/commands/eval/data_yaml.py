@@ -69,7 +69,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:  # noqa: ANN401 - YAML
-    """Whether a value is a text, or a list or mapping of texts."""
+    """Whether a value is a string, or a list or mapping of strings."""
     elements: Iterable[Any] = value
     if isinstance(value, dict):
         elements = value.values()
@@ -116,7 +116,7 @@ def category_names(path: Path, content: Mapping[str, Any], class_count: int) -> 
 
 
 def _parse_list_of_names(value: object) -> list[str]:
-    """Parse `names`, a list or a mapping from 0 on, and strip the names; empty for other values.
+    """Parse `names`, a list or a mapping by index, and strip them; empty for other values.
 
     Raises:
         TypeError: The value contains something else than text and numbers.
@@ -124,7 +124,7 @@ def _parse_list_of_names(value: object) -> list[str]:
     """
     if not isinstance(value, list | dict):
         return []
-    names = parse_names(json.dumps(value))  # which parses text, as in a model's metadata
+    names = parse_names(json.dumps(value))  # parses text, as in a model's metadata
     if names is None:
         raise ValueError("malformed names")
     return [name.strip() for name in names]
@@ -168,7 +168,7 @@ def count_keypoint_numbers(path: Path, content: Mapping[str, Any]) -> int | None
         f"{path}: kpt_shape is malformed",
         "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
     )
-    if not isinstance(shape, list):  # a text such as 23 would be read digit by digit
+    if not isinstance(shape, list):  # a string such as 23 would be read digit by digit
         raise malformed_error
     try:
         keypoint_count, numbers_per_keypoint = map(int, shape)
@@ -218,7 +218,7 @@ def _entries_of_split(path: Path, content: Mapping[str, Any], split: str) -> lis
         UsageError: The file names nothing for the split.
     """
     values = content.get(split) or []
-    if isinstance(values, str):  # a split may be a single text in place of a list
+    if isinstance(values, str):  # a split may be a single string in place of a list
         values = [values]
     entries = [value for value in values if value.strip() not in YAML_NULLS]
     if entries:

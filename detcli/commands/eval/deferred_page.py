@@ -53,5 +53,5 @@ class DeferredPage:
         self._records.append(StoredRecord(image_id, fields, image))
 
     def close(self) -> None:
-        """Complete the page, as far as it came."""
+        """Complete the page with what it has so far."""
         self._page.close(self._conclusion)

@@ -113,10 +113,10 @@ class Evaluator:
         # A row for each of M objects, and a row for each of N detections, of all images.
         objects = self._gather(OBJECT, [image.objects for image in images_by_id])
         self._objects = objects.rows  # (M,) of OBJECT
-        self._object_images = objects.image_numbers  # (M,) the number of the image of each
+        self._object_images = objects.image_numbers  # (M,) the image number of each
         detections = self._gather(DETECTION, [image.detections for image in images_by_id])
         self._detections = detections.rows  # (N,) of DETECTION
-        self._detection_images = detections.image_numbers  # (N,) the number of the image of each
+        self._detection_images = detections.image_numbers  # (N,) the image number of each
 
     def _gather(
         self, dtype: np.dtype[np.void], rows_of_images: list[StructuredRows]
@@ -172,7 +172,7 @@ class Evaluator:
         )
 
     def _curve_of(self, categories: Sequence[int], matching: Matching) -> Curve:
-        """Count true and false positives by confidence, for some categories together.
+        """Count true and false positives by confidence, for several categories together.
 
         Args:
             categories: The categories, as indexes of the data's categories.
@@ -220,14 +220,15 @@ class Evaluator:
             image_id = self._image_id(self._object_images[object_row])
             image_ids_by_pair[true_category, None].append(image_id)
 
-        # Equally frequent pairs are in the order of their texts, as None and numbers have none.
+        # Equally frequent pairs are in the order of their text forms, as None and numbers have no
+        # order.
         most_frequent_first = sorted(
             image_ids_by_pair, key=lambda pair: (-len(image_ids_by_pair[pair]), str(pair))
         )
         return {pair: image_ids_by_pair[pair] for pair in most_frequent_first}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
-        """Say what became of the boxes of each image, matched by class at IoU 0.5.
+        """Return what became of the boxes of each image, matched by class at IoU 0.5.
 
         Args:
             confidence: Detections with this score or a lower one do not take part.
@@ -272,7 +273,7 @@ class Evaluator:
         is_among_best = _is_among_best(self._detections, self._detection_images, PER_CLASS)  # (N,)
         outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(is_among_best))
         object_categories = self._objects["category"][object_rows]
-        # Images are numbered from 1 on here, and from 0 on in a ranking.
+        # Images are numbered from 1 here, and from 0 in a ranking.
         object_images = self._object_images[object_rows] - 1
         detection_images = self._detection_images - 1
 
@@ -448,7 +449,7 @@ class Evaluator:
         """Match detections with objects at IoU 0.5, in consecutive images, by one run of hotcoco.
 
         Args:
-            image_numbers: The numbers of the images, ascending without gaps.
+            image_numbers: The image numbers, ascending without gaps.
             confidence: Only detections that score more take part.
             max_detections: How many detections of an image take part, the best ones. If matched by
                 class, that many of each class.
@@ -550,11 +551,11 @@ def _ranked_matches(outcomes: npt.NDArray[np.int8]) -> list[RankedMatches]:
 
 
 def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
-    """Return the numbers of the rows that belong to some consecutive images.
+    """Return the indices of the rows that belong to the given consecutive images.
 
     Args:
-        image_numbers: The numbers of the images, ascending without gaps.
-        image_of_row: The number of the image that each row belongs to, ascending.
+        image_numbers: The image numbers, ascending without gaps.
+        image_of_row: The image number of each row, ascending.
     """
     start = np.searchsorted(image_of_row, image_numbers[0])
     stop = np.searchsorted(image_of_row, image_numbers[-1], side="right")
@@ -564,11 +565,11 @@ def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
 def _is_among_best(
     detections: StructuredRows, image_numbers: Indices, limit: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell for each detection whether it is among the best of its class in its image.
+    """Return for each detection whether it is among the best of its class in its image.
 
     Args:
         detections: `(N,)` of DETECTION.
-        image_numbers: `(N,)` the number of the image of each.
+        image_numbers: `(N,)`, the image number of each.
         limit: How many of a class in an image are among the best.
 
     Returns:

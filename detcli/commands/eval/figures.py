@@ -125,7 +125,7 @@ def _precision_line(name: str, score: Score) -> "_Line":
 
 def _f1_line(name: str, curve: Curve) -> "_Line":
     """Make the line of a category's F1 by confidence, with its best F1."""
-    best_f1 = np.max(curve.f1, initial=0)  # 0 without detections
+    best_f1 = np.max(curve.f1, initial=0)  # 0 if there are no detections
     return _Line(
         name=name,
         box_count=curve.boxes,
@@ -416,7 +416,7 @@ class EvaluationPage(DeferredPage):
 
         outcomes = evaluator.outcomes(conf)
         record_numbers: dict[int, int] = {}  # by image id
-        records_with_errors: dict[int, list[int]] = {}  # their numbers, by class id
+        records_with_errors: dict[int, list[int]] = {}  # record numbers, by class id
         outcome_counts: dict[int, list[int]] = {}  # by class id: CORRECT, FALSE, MISSED
         for class_report in report.classes:
             records_with_errors[class_report.class_id] = []
@@ -448,7 +448,7 @@ class EvaluationPage(DeferredPage):
 
 
 def _facts(report: EvalReport) -> list[tuple[str, str]]:
-    """List what the figures depend on, as pairs of a label and a text for the page."""
+    """List what the figures depend on, as pairs of a label and a value for the page."""
     facts = [
         ("sha256", report.model.sha256),
         ("data", str(report.data.path)),
@@ -524,7 +524,7 @@ class _ConfusionTable:
         self._records: list[Sequence[int]] = []  # for each row
 
     def add(self, row: list[str | int], records: Sequence[int]) -> None:
-        """Add a confusion, with the numbers of the records that have it."""
+        """Add a confusion, with the record numbers of the images that have it."""
         self._rows.append(row)
         self._records.append(records)
 
@@ -549,7 +549,7 @@ def _tables(
         report: The report of the evaluation.
         outcome_counts: By class id, the numbers of correct detections, of false positives and of
             missed objects; CORRECT, FALSE and MISSED are their indexes.
-        records_with_errors: By class id, the numbers of the records with a false positive or a
+        records_with_errors: By class id, the record numbers of images with a false positive or a
             missed object of the class.
         records_by_confusion: The record numbers of each of the report's confusions, in their order.
     """
@@ -598,7 +598,7 @@ def _class_table(
         report: The report of the evaluation.
         outcome_counts: By class id, the numbers of correct detections, of false positives and of
             missed objects; CORRECT, FALSE and MISSED are their indexes.
-        records_with_errors: By class id, the numbers of the records with a false positive or a
+        records_with_errors: By class id, the record numbers of images with a false positive or a
             missed object of the class; the row of the class leads to these.
     """
     most_false_first = sorted(

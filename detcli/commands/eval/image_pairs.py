@@ -34,7 +34,7 @@ class FalsePositive(NamedTuple):
 
     detection: MatchedBox
     is_left: bool  # whether it is one of the first model
-    counterpart: MatchedBox | None = None  # that of the second model, if both have it
+    counterpart: MatchedBox | None = None  # the second model's box, if both have it
 
 
 @frozen

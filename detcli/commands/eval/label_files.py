@@ -101,7 +101,7 @@ class LabelReader:
         """Parse a line of a label file, and count it if it is a polygon.
 
         Args:
-            fields: The texts between the spaces of the line, beginning with the class.
+            fields: The strings between the spaces of the line, beginning with the class.
             where: The file and the number of the line.
 
         Raises:
@@ -161,7 +161,7 @@ class LabelReader:
         return _box_around(numbers)
 
     def _require_polygon(self, number_count: int) -> None:
-        """Raise ValueError if a line that is no box cannot be a polygon either.
+        """Raise ValueError if a line that is not a box cannot be a polygon either.
 
         In data with keypoints, a line is never a polygon. Otherwise, a polygon has an x and a y for
         each of at least three corners.

@@ -154,7 +154,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
 def _report_repeated_annotations(
     image_name: str, objects: Collection[Object], findings: Findings
 ) -> None:
-    """Report objects of an image that are there twice, with the same box and category."""
+    """Report objects of an image that occur twice, with the same box and category."""
     unique_labels = {(label.box, label.category) for label in objects}
     repeat_count = len(objects) - len(unique_labels)
     if repeat_count:
@@ -171,7 +171,7 @@ class _ListedImage(NamedTuple):
 def _read_listed_images(entries: Iterable[Any], findings: Findings) -> dict[int, _ListedImage]:
     """Read the images of an `instances.json`, by id.
 
-    If several have the same id, the first counts, and the others become findings.
+    If several have the same id, the first is used, and the others become findings.
 
     Raises:
         ValueError: An entry has no id or no name.
@@ -254,7 +254,7 @@ class _Categories(NamedTuple):
     """The categories of an `instances.json`."""
 
     distinct: tuple[Category, ...]  # each name once, sorted by id
-    index_by_id: dict[int, int]  # in `distinct`, by each id in the file, also of merged categories
+    index_by_id: dict[int, int]  # in `distinct`, by each id in the file, merged or not
 
 
 def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -> _Categories:
@@ -279,7 +279,7 @@ def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -
 def _merge_categories(categories: Sequence[Category], findings: Findings) -> _Categories:
     """Merge categories with the same name, regardless of case, into the one with the lowest id.
 
-    If several categories have the same id, the first counts. For example, of `cat` with the id 1,
+    If several categories have the same id, the first is used. For example, of `cat` with the id 1,
     `dog` with 2 and `Cat` with 3, `cat` and `dog` remain, and the ids 1 and 3 both stand for `cat`.
 
     Args:
@@ -306,7 +306,7 @@ def _merge_categories(categories: Sequence[Category], findings: Findings) -> _Ca
 
 
 class _Annotation(NamedTuple):
-    """A labelled object as an `instances.json` has it."""
+    """A labelled object as in an `instances.json`."""
 
     image_id: int
     category_id: int
@@ -369,7 +369,7 @@ def _read_annotation(where: str, fields: Any) -> _Annotation:  # noqa: ANN401 - 
     """Read an entry of the list `annotations`.
 
     Args:
-        where: What errors call it.
+        where: Its name in errors.
         fields: The entry, which may be any JSON.
 
     Raises:
@@ -441,7 +441,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
 
 def _numbered_categories(names: tuple[str, ...]) -> tuple[Category, ...]:
-    """Number categories from 0 on; COCO's have the ids that COCO's tools expect in results."""
+    """Number categories from 0; COCO's have the ids that COCO's tools expect in results."""
     ids: Sequence[int] = range(len(names))
     if names == COCO:
         ids = COCO_IDS
@@ -532,7 +532,7 @@ def _read_samples(
 
 
 def _read_objects(label_path: Path | None, label_reader: LabelReader) -> StructuredRows:
-    """Read the objects in a label file as rows of OBJECT; none without a file."""
+    """Read the objects in a label file as rows of OBJECT; none if there is no file."""
     objects: list[Object] = []
     if label_path is not None:
         objects.extend(label_reader.read(label_path))

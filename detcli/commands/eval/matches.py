@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 
-IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
+IOU = 0.5  # minimum for a true positive in curves, advice and confusions
 
 CORRECT, FALSE, MISSED, IGNORED = range(4)
 """What became of a box: detected and right, detected and wrong, not detected, or not counted, as a
@@ -28,7 +28,7 @@ class MatchedBox(NamedTuple):
 class Matching(NamedTuple):
     """Which detection matches which object; all are rows of the evaluator's arrays."""
 
-    detections: Indices  # (N,) those that count: not of crowds, nor of ignored objects
+    detections: Indices  # (N,) those not ignored, as those of crowds or ignored objects are
     matched_objects: Indices  # (N,) the object that each of these matches; -1 for none
     objects: Indices  # (M,) those that are to be detected
 
@@ -43,14 +43,14 @@ def read_matching(
 ) -> Matching:
     """Translate what the evaluator says about its matches to rows of our arrays.
 
-    The evaluator numbers the boxes that it got from 1 on: its object 3 is the one in row
+    The evaluator numbers the boxes that it got from 1: its object 3 is the one in row
     `object_rows[2]`.
 
     Args:
         diagnostics: What the evaluator says. The keys of "gt_status" are the numbers of the objects
-            that count, and the keys of "dt_status" those of the detections that count. "dt_match"
-            has by the number of a detection the number of the object that it matches; a detection
-            that matches none is missing.
+            that are not ignored, and the keys of "dt_status" those of such detections. "dt_match"
+            maps the number of a detection to that of the object that it matches; a detection that
+            matches none is missing.
         object_rows: The rows of the objects that the evaluator got.
         detection_rows: The rows of the detections that it got.
     """

@@ -48,7 +48,7 @@ class EvalData:
     form: Form  # the format of the labels
     split: str | None  # the part of the data
     listed: int  # number of images it has
-    evaluated: int  # number of images that took part
+    evaluated: int  # number of images that were evaluated
     boxes: int  # number of boxes to be found in these, of classes that the model knows
     mapped_by: MappedBy  # how classes were assigned to categories
     categories: int  # number of categories the model has a class for
@@ -56,13 +56,13 @@ class EvalData:
 
 @frozen
 class EvalLimits:
-    """The detections that took part."""
+    """The detections that were evaluated."""
 
     conf: float  # their scores are above it
     max_det: int  # at most this many in an image, or in a tile
     per_class: int  # at most this many of a class in an image, a limit of the evaluator
-    nms: float | None  # IoU of the non-maximum suppression; None without one
-    tile: str | None  # side of the tiles and their overlap, as in `640,overlap=0.2`; None without
+    nms: float | None  # IoU of the non-maximum suppression; None if there is none
+    tile: str | None  # side and overlap of the tiles, as in `640,overlap=0.2`; None if there are none
 
 
 @frozen
@@ -73,7 +73,7 @@ class ClassReport:
     category_id: int  # of the data
     name: str = report_field("class")  # in the model
     boxes: int = report_field("boxes")  # number of boxes to be found
-    detections: int = report_field()  # number of detections that took part
+    detections: int = report_field()  # number of detections that were evaluated
     metrics: Metrics = report_field()  # its figures
 
 
@@ -88,7 +88,7 @@ class Confusion:
 
 @frozen
 class Confusions:
-    """Confusions above a confidence and from an IoU on, the most frequent first."""
+    """Confusions above a confidence and at or above an IoU, the most frequent first."""
 
     conf: float
     iou: float
@@ -110,7 +110,7 @@ class EvalReport:
     evaluator: str  # the program that computed the figures, with its version
     model: EvalModel  # the evaluated model
     data: EvalData  # the labelled images
-    limits: EvalLimits  # the detections that took part
+    limits: EvalLimits  # the detections that were evaluated
     metrics: Metrics  # over all classes with boxes
     classes: tuple[ClassReport, ...]  # each class that is a category of the data
     confusions: Confusions  # classes taken for others
@@ -169,7 +169,7 @@ def finding_text(finding: Finding) -> Text:
 
 
 def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
-    """Yield the facts about the model and the data, as pairs of a label and a text."""
+    """Yield the facts about the model and the data, as pairs of a label and a value."""
     model = report.model
     height, width = model.input_size
     yield "model", f"{model.file} ({model.sha256[:12]}) on {model.device}, {width}x{height}"
@@ -186,7 +186,7 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
 
 
 def limits_text(limits: EvalLimits) -> str:
-    """Which detections take part."""
+    """Which detections are evaluated."""
     area = "an image"
     if limits.tile is not None:
         area = f"a tile ({limits.tile})"
@@ -259,7 +259,7 @@ def _advice_tables(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
 
 
 def _argument_line(title: str, quality: Quality, argument: str) -> Text:
-    """Write a line with the F1 of some confidences and the option that sets them.
+    """Format a line with the F1 of the given confidences and the option that sets them.
 
     Args:
         title: What the confidences are for, such as "one for all: ".
@@ -270,19 +270,19 @@ def _argument_line(title: str, quality: Quality, argument: str) -> Text:
 
 
 def _quality_cells(quality: Quality | None) -> list[str]:
-    """Write F1, precision and recall as cells of a table; a dash in each without a quality."""
+    """Format F1, precision and recall as table cells; each a dash if there is no quality."""
     if quality is None:
         return [EMPTY] * 3
     return _numbers(astuple(quality))
 
 
 def _numbers(figures: Sequence[float | None]) -> list[str]:
-    """Write several figures as cells of a table."""
+    """Format several metrics as table cells."""
     return [number_text(figure) for figure in figures]
 
 
 def number_text(figure: float | None) -> str:
-    """Write a figure as a cell of a table."""
+    """Format a metric for a table cell."""
     if figure is None:
         return EMPTY
     return figure_text(figure)

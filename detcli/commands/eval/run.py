@@ -121,7 +121,7 @@ def open_evaluation(
 
 
 class EvaluatedSide(NamedTuple):
-    """What a comparison needs to know of one of its two models."""
+    """What a comparison needs to know about one of its two models."""
 
     report: ComparedSide
     shared_metrics: Metrics  # over the categories that both models know
@@ -131,7 +131,7 @@ class EvaluatedSide(NamedTuple):
 
 
 class Evaluation(CocoIds):
-    """The evaluation of a model on labelled data: detects on all images, then compares.
+    """The evaluation of a model on labelled data: detects objects in all images, then compares.
 
     It also says which ids images and classes have in the file of `--save-coco`: those of the
     data.
@@ -154,7 +154,7 @@ class Evaluation(CocoIds):
         self.findings = findings
 
         # `open_evaluation` sets these two.
-        self.input_files: list[str] = []  # that no output may overwrite
+        self.input_files: list[str] = []  # files that no output may overwrite
         self.page: EvaluationPage | None = None
 
         # `records` fills these while it runs; missing images are in `failed` from the beginning.
@@ -232,7 +232,7 @@ class Evaluation(CocoIds):
 
         height, width = record.picture.size
         objects = sample.objects.copy()
-        if self._dataset.form == "yolo":  # whose boxes are in fractions of the image
+        if self._dataset.form == "yolo":  # boxes are in fractions of the image
             objects["box"] *= (width, height, width, height)
 
         image = EvaluatedImage(sample.image_id, objects, self._detection_rows(record.detections))
@@ -484,7 +484,7 @@ class Evaluation(CocoIds):
         )
 
     def _limits_report(self) -> EvalLimits:
-        """Describe for the report which detections took part, by thresholds and maximum numbers."""
+        """Describe for the report which detections were evaluated, by thresholds and maximum numbers."""
         detector = self._run.detector
         tile = None
         if detector.tiling is not None:

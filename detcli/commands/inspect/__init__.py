@@ -96,7 +96,7 @@ def _note(kind: str, message: str, fix: str, style: str) -> "Text":
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts for the table of facts, in its order."""
+    """Yield labels and values for the table of facts, in its order."""
     yield from _file_facts(inspection)
     if inspection.detector is not None:
         yield from _detector_facts(inspection.detector)
@@ -110,7 +110,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _placement_facts(placements: "Sequence[Placement]") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about where the graph runs: "on cuda", and how many nodes it takes.
+    """Yield labels and values about where the graph runs: "on cuda", and how many nodes it takes.
 
     Devices that cannot be used for the same reason share a row, "on cuda, tensorrt".
 
@@ -133,7 +133,7 @@ def _placement_facts(placements: "Sequence[Placement]") -> Iterator[tuple[str, s
 
 
 def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the file and the files beside it."""
+    """Yield labels and values about the file and the files beside it."""
     from rich.filesize import decimal
 
     yield "file", decimal(inspection.bytes)
@@ -148,7 +148,7 @@ def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the inputs, the outputs and the axes without a fixed size."""
+    """Yield labels and values about the inputs, the outputs and the axes without a fixed size."""
     yield from _first_rows("input", _signatures(inspection.inputs))
     yield from _first_rows("output", _signatures(inspection.outputs))
     axes = []
@@ -158,11 +158,11 @@ def _tensor_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _first_rows(title: str, texts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield a row of the table for each of the first MAX_ROWS texts, and one that counts the rest.
+    """Yield a row of the table for each of the first MAX_ROWS values, and one that counts the rest.
 
     Args:
         title: The label of all these rows.
-        texts: The texts beside it.
+        texts: The values beside it.
     """
     for text in texts[:MAX_ROWS]:
         yield title, text
@@ -171,7 +171,7 @@ def _first_rows(title: str, texts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the entries of the metadata, with long ones shortened.
+    """Yield labels and values about the entries of the metadata, with long ones shortened.
 
     The class names are left out: they are in the row "classes".
     """
@@ -189,7 +189,7 @@ def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how detcli reads a detector, in the order of the table.
+    """Yield labels and values about how detcli reads a detector, in the order of the table.
 
     Rows for what a model does not have, such as a cut, are left out.
     """
@@ -218,7 +218,7 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how an image is prepared, and how detcli knows each step.
+    """Yield labels and values about how an image is prepared, and how detcli knows each step.
 
     Several steps are often known from the same origin, such as the metadata. The steps with the
     most common origin share the last row; each of the others has a row.
@@ -268,7 +268,7 @@ def _scores(detector: "DetectorFacts") -> str:
 
 
 def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about what the model file, or its family, recommends.
+    """Yield labels and values about what the model file, or its family, recommends.
 
     That can be an IoU for non-maximum suppression, confidence thresholds, and tiles to cut large
     images into. Options of the command line go before them.
@@ -291,7 +291,7 @@ def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _classes(detector: "DetectorFacts") -> str:
-    """Say how many classes there are, where their names are from, and the first of these."""
+    """Describe how many classes there are, where their names are from, and the first of these."""
     names = ", ".join(detector.names[:MAX_NAMES])
     if len(detector.names) > MAX_NAMES:
         names += ", ..."
@@ -299,7 +299,7 @@ def _classes(detector: "DetectorFacts") -> str:
 
 
 def _free_size(detector: "DetectorFacts") -> str:
-    """Say which size detcli gives to images, for a graph that takes images of any size."""
+    """Describe which size detcli gives to images, for a graph that takes images of any size."""
     from detcli.model.contract import FOLLOWING
     from detcli.model.preprocessing import parse
 
@@ -316,7 +316,7 @@ def _free_size(detector: "DetectorFacts") -> str:
 
 
 def _cut_text(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
-    """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out.
+    """Describe where detcli cuts a graph that selects boxes, and which nodes it leaves out.
 
     Args:
         cut: How many nodes are before the cut, and which are after it.
@@ -335,12 +335,12 @@ def _cut_text(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
 
 
 def _signatures(tensors: "Iterable[TensorInfo]") -> list[str]:
-    """Write the name, dtype and shape of each tensor."""
+    """Format the name, dtype and shape of each tensor."""
     return [_signature(tensor) for tensor in tensors]
 
 
 def _signature(tensor: "TensorInfo") -> str:
-    """Write a tensor's name, dtype and shape, as in "images float32 [1, 3, ?, ?]"."""
+    """Format a tensor's name, dtype and shape, as in "images float32 [1, 3, ?, ?]"."""
     sizes = []
     for size in tensor.shape:
         if size is None:
@@ -367,7 +367,7 @@ def _precision(precision: "NetworkPrecision") -> str:
 
 
 def _operations(operations: "Operations | None") -> str:
-    """Say how many operations one run takes, in GFLOPs (billions of operations).
+    """Describe how many operations one run takes, in GFLOPs (billions of operations).
 
     Some nodes cannot be counted. Then the number is a lower bound, and these are listed.
     """
@@ -381,7 +381,7 @@ def _operations(operations: "Operations | None") -> str:
 
 
 def _placement_text(placement: "Placement") -> str:
-    """Say how many nodes of the graph an execution provider runs, and which it leaves to others.
+    """Describe how many nodes an execution provider runs, and which it leaves to others.
 
     An execution provider is a part of ONNX Runtime that runs nodes on one kind of device. Nodes
     that it does not support run on another device, mostly the CPU, which costs time.

@@ -183,13 +183,13 @@ def describe(
 
 
 def _preprocessing_origins(contract: Contract) -> dict[str, str]:
-    """Say for each step of preprocessing how detcli knows it; unknown steps are left out."""
+    """Return for each step of preprocessing how detcli knows it; unknown steps are left out."""
     sources = contract.preprocessing_sources
     return {step: source for step, source in sources if step in PREPROCESSING_STEPS}
 
 
 def _stride_origin(metadata: dict[str, str]) -> str:
-    """Say how detcli knows a model's stride, which the sides of its input are multiples of."""
+    """Explain how detcli knows a model's stride; the sides of its input are multiples of it."""
     if metadata.get("stride"):
         return "the model's metadata"
     return "as in all YOLO detectors with three scales; the model gives none"
@@ -235,7 +235,7 @@ def _appended_head(contract: Contract) -> TensorInfo:
 
 
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
-    """Say what in the graph or the metadata shows how boxes and scores are laid out.
+    """Explain what in the graph or the metadata shows how boxes and scores are laid out.
 
     Args:
         index: The graph.
@@ -256,7 +256,7 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
 
 
 def _left_out(head: Head) -> str:
-    """Say which outputs of a graph detcli leaves out, such as masks; empty if there are none."""
+    """List which outputs of a graph detcli leaves out, such as masks; empty if there are none."""
     if head.has_more:
         return f"; {BOXES_OF_MORE}"
     has_landmark_maps = head.grid is not None and HeadPart.POINTS in head.grid.parts
@@ -266,7 +266,7 @@ def _left_out(head: Head) -> str:
 
 
 def _box_format_reason(reading: Reading) -> str:
-    """Say what in the graph shows whether boxes are corners, or centre and size.
+    """Explain what in the graph shows whether boxes are corners, or centre and size.
 
     The report shows this text after the format of the boxes. It is mostly about the nodes that
     decode boxes: they compute pixels from the output of the network's last layer.
@@ -282,14 +282,14 @@ def _box_format_reason(reading: Reading) -> str:
 
     decoding = reading.adaptation.head.decoded  # None if detcli does not recognise the nodes
     if decoding is not None and decoding.box_format is BoxFormat.CXCYWH:
-        # CENTRES has a text for each way to compute centre and size. A decode from the distances to
-        # the four edges is not among them.
+        # CENTRES has a string for each way to compute centre and size. A decode from the distances
+        # to the four edges is not among them.
         return CENTRES.get(decoding.method, BOX_FORMATS[box_format])
     return BOX_FORMATS[box_format]
 
 
 def _score_reason(reading: Reading) -> str:
-    """Say what the scores of a detector mean, or how they are computed.
+    """Explain what the scores of a detector mean, or how they are computed.
 
     The report shows this text after the form of the scores, as in "final: of each class".
     A score may be a probability or a logit, which becomes a probability by a sigmoid. It may be

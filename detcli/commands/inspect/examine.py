@@ -76,7 +76,7 @@ class Inspection:
     parameters: int  # how many numbers the weights are
     precision: NetworkPrecision  # what it computes in
     operations: Operations | None  # None if the input size is unknown
-    metadata: dict[str, str]  # texts that the file has
+    metadata: dict[str, str]  # strings that the file has
     detector: DetectorFacts | None  # None if it is not a detector that detcli knows
     problem: ModelProblem | None  # why it cannot be used
     placements: tuple[Placement, ...]  # where its nodes run, for each provider of ONNX Runtime
@@ -101,7 +101,7 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
     )
     with damage_reported(path):  # raises the ModelError, since damage may show only here
         inspection = _inspect(path, file, settings)
-        # Texts of the file may be bytes that are not UTF-8, or as long as the file.
+        # Strings of the file may be bytes that are not UTF-8, or as long as the file.
         readable_inspection: Inspection = with_readable_texts(inspection)
     return readable_inspection
 
@@ -109,8 +109,8 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
 def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
     """Collect everything that the report says about a model file.
 
-    The texts in it are still as in the file: of any length, and bytes where they are not
-    valid UTF-8.
+    The strings in it are still as in the file: of any length, and bytes where they are not valid
+    UTF-8.
 
     Args:
         path: The path as it was given.
@@ -126,7 +126,7 @@ def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     warnings = list(advise_on_graph(model, file.external, weights))
     detector = None
-    # The graph whose operations are counted: of a detector, what is left when it is cut.
+    # The graph whose operations are counted: for a detector, what is left when it is cut.
     graph = model
     input_shape: tuple[int | None, ...] = ()
     contract = _contract_with_names(file.contract, settings)
@@ -228,9 +228,9 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
 
 
 def shortened(text: str, length: int) -> str:
-    """Cut off a long text, and say how many characters are left out.
+    """Cut off a long string, and state how many characters are left out.
 
-    A text that was cut off before may be shortened further; the number then counts the characters
+    A string that was cut off before may be shortened further; the number then counts the characters
     that are left out already, too. For example, "abcd... (9 more characters)" becomes
     "abc... (10 more characters)" with a length of 3.
 
@@ -251,11 +251,11 @@ def shortened(text: str, length: int) -> str:
 
 
 def with_readable_texts(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
-    """Copy a report with all its texts decoded, and shortened to MAX_TEXT characters.
+    """Copy a report with all its strings decoded, and shortened to MAX_TEXT characters.
 
-    A damaged file may have texts that are not valid UTF-8, which protobuf returns as bytes, or that
-    are as long as the file. The function calls itself for everything that a report contains: the
-    fields of dataclasses, the entries of mappings and tuples.
+    A damaged file may have strings that are not valid UTF-8, which protobuf returns as bytes, or
+    that are as long as the file. The function calls itself for everything that a report contains:
+    the fields of dataclasses, the entries of mappings and tuples.
     """
     match value:
         case bytes():

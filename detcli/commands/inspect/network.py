@@ -154,7 +154,7 @@ def _prepare_for_shapes(model: ModelProto, input_shape: Sequence[int]) -> ModelP
 
 
 def _copy_weights(source: GraphProto, target: GraphProto) -> None:
-    """Copy the small constants of a graph to another graph, and declare its large ones as inputs.
+    """Copy the small constants of a graph to another one, and declare its large ones as inputs.
 
     Args:
         source: The graph with all constants.

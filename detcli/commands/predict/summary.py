@@ -26,7 +26,7 @@ from detcli.sink.formats import FORMATS, is_special
 from detcli.source.sources import Sources
 
 VIDEO_SUFFIXES = frozenset({".gif", ".mp4"})
-"""Of annotated videos, and of the GIFs of their first seconds."""
+"""The suffixes of annotated videos, and of the GIFs of their first seconds."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class _LiveFrames:
 
     count: int
     first_s: float  # the time of the first, in seconds
-    last_s: float  # that of the last
+    last_s: float  # the time of the last
 
     def describe(self, dropped_count: int) -> str:
         """Write their number and rate, as in "90 frames, 29.8/s, 12 dropped"."""

@@ -18,15 +18,15 @@ SHARE_PRECISION = 1e-9
 
 
 def log_choose(total: int, subset: int) -> float:
-    """Return the logarithm of how many subsets of a size there are of a number of units."""
+    """Return the logarithm of the number of subsets with `subset` of `total` units."""
     return lgamma(total + 1) - lgamma(subset + 1) - lgamma(total - subset + 1)
 
 
 def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> float:
-    """Return the chance that a random sample has at most a number of positives (hypergeometric).
+    """Return the chance that a random sample has at most `hits` positives (hypergeometric).
 
     Args:
-        hits: The number of positives in the sample that is asked for.
+        hits: The maximum number of positives in the sample.
         units: How many units the sample is drawn from.
         positives: How many of these are positive.
         drawn: How many units are drawn, none of them twice.
@@ -163,7 +163,7 @@ def smallest_share(hits: int, *, trials: int, error: float) -> float:
 
 
 def _chance_of_at_least(hits: int, *, trials: int, share: float) -> float:
-    """Return the chance that so many independent trials, or more, are hits (binomial)."""
+    """Return the chance that at least `hits` of the independent trials are hits (binomial)."""
     chance = 0.0
     for count in range(hits, trials + 1):
         order_count = exp(log_choose(trials, count))

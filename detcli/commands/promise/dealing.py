@@ -241,7 +241,7 @@ class Dealer:
         Args:
             deck: The review, which names the file of the records.
             units: All units, images or groups of images.
-            numbers: The numbers of the units to copy.
+            numbers: The indices of the units to copy.
 
         Returns:
             The copies by the name of the unit.
@@ -377,7 +377,7 @@ def _page_looks(
 
 
 def _lines_about_missing_images(deck: Deck) -> list[str]:
-    """Say which units the page cannot show, and how many units it shows only in part.
+    """Report which units the page cannot show, and how many it shows only in part.
 
     A unit is an image, or a group of images. It cannot be shown if one of its images is gone or has
     changed since predict. A group with very many images is shown in part.
@@ -398,7 +398,7 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
 
 
 def _line_about_answers(count: int, noun: str, path: Path | None) -> str:
-    """Say how many units the page does not ask about, as the labels of a review answer them.
+    """Report how many units the page leaves out because labels of a review answer them.
 
     Args:
         count: How many there are.

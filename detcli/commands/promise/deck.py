@@ -44,10 +44,10 @@ JSON_KEYS = {
     "missing_units": "gone",
     "shortened_units": "shortened",
 }
-"""The keys in deck.json of those attributes of a deck that have other names."""
+"""The keys in deck.json of those attributes of a deck whose names differ."""
 
 FURTHER_BOUND_SHARE = 0.1
-"""The share of the probability of a false promise that each further bound takes."""
+"""The share of the probability of a false promise that each additional bound takes."""
 
 
 @frozen
@@ -64,7 +64,7 @@ class Deck:
     settings: Fields  # of the run that made the records; empty if they do not say it
     unit_count: int  # without those that failed
     failed_count: int  # inputs with an error, which are always to be looked at
-    classes: list[str]  # that are looked for; empty for all
+    classes: list[str]  # classes to look for; empty for all
     unit_option: str  # what a unit is, in the words of --unit, such as "image"
     highest_threshold: float  # no promised threshold is above this
     units_below: int  # how many have lower scores than the highest threshold
@@ -72,13 +72,13 @@ class Deck:
     sureness: float  # the probability with which the promise holds, such as 0.95
     expected_share: float  # share of units that was expected to show an animal; for the plan only
     round_sizes: list[int]  # how many of the units below are looked at in each round
-    thresholds: list[float]  # that may be promised, the lowest first
+    thresholds: list[float]  # scores that may be promised, the lowest first
     seed: int  # decides the draw, with the names of the units
     sample_above: int | str  # how many units above are looked at, or "all"
-    repeated_units: list[str]  # that are looked at twice
-    best_scoring_units: list[str]  # that are looked at, as they most probably show an animal
-    missing_units: list[str]  # whose images were not found when they were dealt, or had changed
-    shortened_units: list[str]  # that the page shows only some images of
+    repeated_units: list[str]  # units that are looked at twice
+    best_scoring_units: list[str]  # looked at, as they most probably show an animal
+    missing_units: list[str]  # images of these could not be read for deal
+    shortened_units: list[str]  # the page shows only some images of these
 
     @classmethod
     def from_json(cls, value: Any, name: str) -> Self:  # noqa: ANN401 - JSON
@@ -141,7 +141,7 @@ class Deck:
 
 
 def _is_of_type(value: Any, annotation: Any) -> bool:  # noqa: ANN401 - JSON, and any type
-    """Return whether a value read from JSON is of a type; a list is, if all of its items are.
+    """Return whether a value read from JSON has the given type; a list does if all of its items do.
 
     Args:
         value: The value.
@@ -172,11 +172,11 @@ def split_error(
 
     A promise is false if any of its bounds is wrong, so all bounds share the probability of a false
     promise. A bound that does not belong to a single round gets a tenth of it. The losses get equal
-    parts of the rest. Of the part of a loss, the first round gets a half, the second a quarter, and
-    so on; a single round gets all of it.
+    parts of the rest. The first round gets half of the part of a loss, the second a quarter, and so
+    on; a single round gets all of it.
 
-    For example, with 5% for two losses and three rounds, and no further bound, each loss has 2.5%,
-    and its rounds 1.25%, 0.625% and 0.3125%.
+    For example, with 5% for two losses and three rounds, and no additional bound, each loss has
+    2.5%, and its rounds 1.25%, 0.625% and 0.3125%.
 
     Args:
         total_error: The probability with which the promise may be false, such as 0.05.
@@ -211,7 +211,7 @@ def _json_key(attribute: str) -> str:
 
 
 def _json_text(deck: Deck) -> str:
-    """Write a deck as JSON."""
+    """Encode a deck as JSON."""
     values_by_key = {}
     for attribute, value in asdict(deck).items():
         values_by_key[_json_key(attribute)] = value

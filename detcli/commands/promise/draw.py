@@ -15,8 +15,8 @@ class Draw:
     A unit is an image, or a group of images that are looked at together, and has one score.
 
     Attributes:
-        sample_below: `(B,)`, the numbers of the units that are drawn from below, for all rounds.
-        sample_above: `(A,)`, the numbers of the units that are drawn from above.
+        sample_below: `(B,)`, the indices of the units that are drawn from below, for all rounds.
+        sample_above: `(A,)`, the indices of the units that are drawn from above.
         count_above: How many units there are above, drawn or not.
     """
 
@@ -64,7 +64,7 @@ class Draw:
     def names_of_round(self, round_number: int, best_names: Sequence[str]) -> list[str]:
         """Return the names of all units, images or groups of images, that a round looks at.
 
-        Each round looks at further units of the random sample from below the threshold. The first
+        Each round looks at more units of the random sample from below the threshold. The first
         round looks at the sample from above and at the best-scoring units as well.
 
         Args:
@@ -86,7 +86,7 @@ class Draw:
         """Return the units with the best scores, the best first; none of them is from below.
 
         Args:
-            count: How many to return, if there are so many.
+            count: How many to return, if there are that many.
         """
         # In the random order, so that it decides between units of the same score.
         order = self._units.order

@@ -27,10 +27,10 @@ class Row:
     units_below: int
     dealt: int  # of the units below
     misses: int  # of those that were dealt, how many show an animal or are doubtful
-    most_lost: int  # at most so many of the units below show an animal
-    animals_seen: int  # at least so many of the others do
+    most_lost: int  # at most this many of the units below show an animal
+    animals_seen: int  # at least this many of the others do
     share: float  # at most this share of all animals is lost
-    all_misses: int  # as `misses`, by the answers of all rounds, also of later ones
+    all_misses: int  # as `misses`, by the answers of all rounds, including later ones
     all_animals_seen: int  # as `animals_seen`, by the answers of all rounds
 
     @property
@@ -46,8 +46,8 @@ class Row:
         """Return whether both the bound and all that was seen so far keep the loss.
 
         A later round may show that a bound was too small. Such a row is not promised any more,
-        which makes no promise less certain. Of a later round only lost animals count, as somebody
-        could choose to answer where animals are kept.
+        which makes no promise less certain. Of a later round, only lost animals are used, as
+        somebody could choose to answer where animals are kept.
 
         Args:
             loss: The share of animals that may be lost.
@@ -81,7 +81,7 @@ class SeenAbove:
     units: int  # above it
     looked_at: int
     animals: int  # seen among these
-    at_least: int  # so many are above for sure, or with the probability that is set aside for it
+    at_least: int  # this many are above for sure, or with the probability set aside for that
 
 
 @frozen
@@ -92,7 +92,7 @@ class RoundResult:
     error: float  # the probability with which each of its bounds may be wrong
     rows: tuple[Row, ...]  # a row for each threshold, the lowest first
     above: SeenAbove
-    seen_share: float | None  # by which the bounds are corrected, see `evaluate`
+    seen_share: float | None  # corrects the bounds, see `evaluate`
 
     def highest_row(self, loss: float) -> Row | None:
         """Return the row with the highest threshold that can be promised; None if there is none.
@@ -131,7 +131,7 @@ class RoundResult:
 
 
 def _last_row_with_units_below(rows: Iterable[Row]) -> Row | None:
-    """Return the last of some rows below whose threshold any unit is; others promise nothing."""
+    """Return the last row with a unit below its threshold; others promise nothing."""
     last_row = None
     for row in rows:
         if row.units_below:
@@ -181,7 +181,7 @@ def evaluate(
     may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
 
-    # All answers so far, also those of later rounds.
+    # All answers so far, including those of later rounds.
     all_scores = _scores_by_answer(units, draw, answers)
     rows = []
     for threshold in deck.thresholds:
@@ -258,8 +258,8 @@ def bound_row(
 class ScoresByAnswer(NamedTuple):
     """The scores of units, sorted out by what reviewers answered."""
 
-    animals: UnitScores  # in which an animal was seen
-    doubtful: UnitScores  # unsure, disputed, or whose image is gone
+    animals: UnitScores  # units in which an animal was seen
+    doubtful: UnitScores  # units that are unsure, disputed, or whose image is gone
 
 
 def _scores_by_answer(units: Units, draw: Draw, answers: AnswersByUnit) -> ScoresByAnswer:

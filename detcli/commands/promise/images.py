@@ -51,7 +51,7 @@ class UnitCopies:
 def records_of_units(
     records: str, unit_by_record: Integers, units: Iterable[int], wanted_classes: WantedClasses
 ) -> dict[int, list[RecordJson]]:
-    """Read the records of some units again, for the page that shows their images and boxes.
+    """Read the records of the given units again, for the page with their images and boxes.
 
     A unit is an image or a group of images. Each record only has the detections that the page can
     show: of the wanted classes, the best MAX_BOXES.
@@ -59,12 +59,12 @@ def records_of_units(
     Args:
         records: The name of the records.
         unit_by_record: `(N,)`, the index of the unit that each of N records belongs to.
-        units: The numbers of the units to read.
+        units: The indices of the units to read.
         wanted_classes: The classes whose boxes the page shows, except for boxes that are marked as
             repeated.
 
     Returns:
-        By the number of each unit, its records in the order of the file.
+        By unit index, the records of the unit in the order of the file.
     """
     records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
     # Indexing `data` gives Python's numbers, which is faster than indexing the array.
@@ -119,7 +119,7 @@ def shown_records(records: Sequence[RecordJson]) -> list[RecordJson]:
 
 
 def _best_score(record: RecordJson) -> float:
-    """Return the best score of a record's boxes, 0 without one."""
+    """Return the best score of a record's boxes, 0 if it has none."""
     return max((detection["score"] for detection in record["detections"]), default=0.0)
 
 
@@ -220,7 +220,7 @@ class Copier:
             jpeg = self._write_copy(file_name, image.pixels)
             images.append(ReviewImage(file_name, fractions(record)))
 
-            # Of a photograph, the file is hashed. A frame of a video has no file, so the copy is.
+            # For a photograph, the file is hashed. A frame of a video has no file, so the copy is.
             content = image.file or jpeg
             hashes.append(hashlib.sha256(content).hexdigest())
         return UnitCopies(

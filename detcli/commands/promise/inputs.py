@@ -22,7 +22,7 @@ NAME_ERRORS = "surrogatepass"
 """How names that are not Unicode are encoded, as other programs may have written them."""
 
 NO_GROUP = -1
-"""In place of the number of a group, for an input that failed and has no `meta`."""
+"""In place of a group index, for an input that failed and has no `meta`."""
 
 
 class WantedClasses:
@@ -47,7 +47,7 @@ class WantedClasses:
         return [name for name in self.names if name not in self.seen]
 
     def has(self, detection: DetectionJson) -> bool:
-        """Return whether a detection is of a wanted class."""
+        """Return whether a detection belongs to a wanted class."""
         class_name = detection["class_name"]
         class_id = detection["class_id"]
         is_wanted = self._is_wanted.get((class_name, class_id))
@@ -66,30 +66,30 @@ class WantedClasses:
 class InputColumns:
     """The image or video of each record: its name, its best score, and the group that it is in.
 
-    The frames of a video have a record each, and are one input.
+    The frames of a video have one record each, and are one input.
 
     Attributes:
         has_groups: Whether units are folders, or inputs with the same value of `meta`.
         scores: The best score of the wanted classes in each input, 0 if it has none.
         is_failed: 1 for each input with an error, else 0.
-        group_by_input: The number of the folder, or of the value of `meta`, of each input; an index
-            of `group_names`. Empty if units are neither folders nor have a value in common.
+        group_by_input: The group of each input (its folder, or its value of `meta`), as an index
+            into `group_names`. Empty if units are neither folders nor have a value in common.
         group_names: The names of the folders, or the values of `meta`.
-        input_by_record: The number of the input that each record is of.
+        input_by_record: The index of the input that each record belongs to.
         models: The names of all models that made records.
-        settings: Those of the first record that has any; empty if none has.
+        settings: The settings in the first record that has any; empty if none has.
         lowest_score: Of all detections of all classes; infinite if there are none.
         cut_off_count: How many images have as many boxes as an image may have, none of them of a
             wanted class, so that their score is not known.
     """
 
     def __init__(self, wanted_classes: WantedClasses, kind: UnitKind) -> None:
-        """Begin without records; `add` then appends the images and videos of each.
+        """Create empty columns; `add` then appends the images and videos of each record.
 
         Args:
-            wanted_classes: The classes whose scores count.
-            kind: What people look at together: single inputs, bursts, folders, or inputs that have
-                a value of `meta` in common.
+            wanted_classes: The classes whose scores are used.
+            kind: What people look at together: individual inputs, bursts, folders, or inputs that
+                have a value of `meta` in common.
         """
         self._wanted_classes = wanted_classes
         self._kind = kind
@@ -101,7 +101,7 @@ class InputColumns:
         # The names of all inputs, one after the other, and the position at which each ends.
         self._names = bytearray()
         self._name_ends = array("q")
-        self._name_hashes = array("q")  # which find equal names
+        self._name_hashes = array("q")  # to find equal names
         self._file_names: dict[int, str] = {}  # by input, only those that differ from the name
 
         # The input of each record, and the input of each video by its name.
@@ -112,7 +112,7 @@ class InputColumns:
         self.has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
         self.group_by_input = array("q")
         self.group_names: list[str] = []
-        self._group_by_name: dict[str, int] = {}  # the number of each group
+        self._group_by_name: dict[str, int] = {}  # the index of each group
 
         # Units that are bursts.
         self._has_bursts = kind.grouping is Grouping.BURST
@@ -159,9 +159,9 @@ class InputColumns:
         so many that one of a wanted class may have been left out.
 
         Returns:
-            The score; 0 if no detection is of a wanted class. A box that is marked as repeated does
-            not count: it is at the same position in many images, as a stone is, and somebody said
-            that it is no animal.
+            The score; 0 if no detection belongs to a wanted class. A box that is marked as repeated
+            is ignored: it is at the same position in many images, as a stone is, and somebody said
+            that it is not an animal.
         """
         best_score = 0.0
         has_wanted = False
@@ -176,9 +176,9 @@ class InputColumns:
         return best_score
 
     def _find_or_add_input(self, record: RecordJson) -> int:
-        """Return the number of a record's input. An input that is new is added to all columns.
+        """Return the index of a record's input. A new input is added to all columns.
 
-        Each record has another input, except that all frames of a video have the same one.
+        Each record has a different input, except that all frames of a video have the same one.
 
         Raises:
             UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
@@ -212,12 +212,12 @@ class InputColumns:
             self._file_names[input_number] = name_of(record)
 
     def _find_or_add_group(self, record: RecordJson) -> int:
-        """Return the number of a record's group. A group that is new is added.
+        """Return the index of a record's group. A new group is added.
 
         A group has the name of the record's folder, or of its value for a key of `meta`.
 
         Returns:
-            An index of `group_names`; NO_GROUP for a failed record, which has no `meta`.
+            An index into `group_names`; NO_GROUP for a failed record, which has no `meta`.
 
         Raises:
             UsageError: The record has no value for the key.
@@ -243,7 +243,7 @@ class InputColumns:
         return self._names[start : self._name_ends[input_number]].decode(errors=NAME_ERRORS)
 
     def file_name(self, input_number: int) -> str:
-        """Return the name of an input as the system has it, by which it can be opened."""
+        """Return the name of an input as the file system spells it, so that it can be opened."""
         return self._file_names.get(input_number) or self.name(input_number)
 
     def require_unique_names(self) -> None:

@@ -49,7 +49,7 @@ class ReviewLabel:
     who: str
     at: str  # when, UTC in ISO 8601
     pass_: int  # 1, or 2 for the second look at a unit
-    review: str | None  # which review it answers; None if the line does not say it
+    review: str | None  # the review that it answers; None if the line does not say
 
 
 def read_labels(path: Path) -> list[Fields]:

@@ -46,7 +46,7 @@ def _parse_share_or_none(text: str) -> float:
 
 
 def _parse_above(text: str) -> str:
-    """Read the value of --above: `all`, or a number of units.
+    """Parse the value of --above: `all`, or how many units.
 
     Raises:
         ValueError: It is neither, with a message and a hint.

@@ -25,7 +25,7 @@ NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "ei
 
 
 def count_text(number: int, noun: str) -> str:
-    """Write a number of things, as in `1 image` or `2,484 images`."""
+    """Format a count of things, as in `1 image` or `2,484 images`."""
     ending = "s"
     if number == 1:
         ending = ""
@@ -33,12 +33,12 @@ def count_text(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share that was asked for, as in 5% or 2.5%."""
+    """Format a share that was asked for, as in 5% or 2.5%."""
     return f"{100 * share:.6g}%"
 
 
 def loss_text(lost: int, animals: int) -> str:
-    """Write the share of animals that may be lost, rounded up, so that it is never too good.
+    """Format the share of animals that may be lost, rounded up, so that it is never too good.
 
     Args:
         lost: How many may be lost.
@@ -51,7 +51,7 @@ def loss_text(lost: int, animals: int) -> str:
 
 
 def sureness_text(sure: float) -> str:
-    """Write how sure a promise is in up to six digits, rounded down, so that it is never too good.
+    """Format the confidence of a promise in up to six digits, rounded down to be never too good.
 
     Args:
         sure: The probability, such as 0.95.
@@ -64,7 +64,7 @@ def sureness_text(sure: float) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """Write about how long something takes, as in `41 minutes` or `3.2 hours`."""
+    """Format roughly how long something takes, as in `41 minutes` or `3.2 hours`."""
     if seconds < 90:
         return f"{seconds} s"
     minutes = seconds / 60
@@ -118,7 +118,7 @@ class Wording:
         return f"{self.wanted} {self.noun}s"
 
     def contents_text(self) -> str:
-        """Say how many units there are, and how many of them are below the highest threshold."""
+        """Describe how many units there are, and how many are below the highest threshold."""
         failed = ""
         if self.deck.failed_count:
             failed = f" ({self.deck.failed_count:,} failed: always to be looked at)"
@@ -130,7 +130,7 @@ class Wording:
     def plan_text(
         self, *, look_count: int, below_count: int, above_count: int, second_look_count: int
     ) -> str:
-        """Say how many units, images or groups of images, people look at in each round.
+        """Describe how many units, images or groups of images, people look at in each round.
 
         Args:
             look_count: How many looks the first round has: the sum of the other three numbers.
@@ -149,13 +149,13 @@ class Wording:
         return text
 
     def chances_text(self, chances: Iterable[tuple[float, float]]) -> str:
-        """Say how likely the planned rounds suffice for a promise.
+        """Describe how likely the planned rounds are to suffice for a promise.
 
         For example "chance that three rounds suffice: 99% if 2% are lost, 71% if 4% are lost".
 
         Args:
             chances: Pairs such as `(0.02, 0.99)`: a share of the animals that may be lost, and how
-                likely the rounds suffice if so many are.
+                likely the rounds are to suffice if this share is lost.
         """
         cases = []
         for loss, chance in chances:
@@ -167,7 +167,7 @@ class Wording:
         return f"chance that {rounds}: {', '.join(cases)}"
 
     def shortened_lines(self) -> list[str]:
-        """Say how many units have so many images that only some are shown; no line if none has."""
+        """Report how many units have too many images to show them all; no line if none has."""
         if not self.deck.shortened_units:
             return []
         line = (
@@ -178,7 +178,7 @@ class Wording:
         return [line]
 
     def promise_text(self, promise: Promise) -> str:
-        """Say what is promised: how many animals are lost at most, and how sure that is.
+        """Describe what is promised: how many animals are lost at most, and how sure that is.
 
         For example "--conf 0.2: at most 4.9% of animal images are lost (49 of 1,000), 95% sure;
         8,000 of 10,000 images need no eyes".
@@ -210,7 +210,7 @@ class Wording:
         return are_all_looked_at and are_all_shown and not is_corrected
 
     def withdrawn_lines(self, results: Sequence[RoundResult]) -> list[str]:
-        """Say which promises of earlier rounds the answers of later rounds have refuted.
+        """List which promises of earlier rounds the answers of later rounds have refuted.
 
         Args:
             results: The results of all complete rounds. The bound on lost animals is the one from
@@ -292,7 +292,7 @@ class Wording:
         return CheckError(message, self._hint_at_other_reviews(result))
 
     def _no_animals_text(self, result: RoundResult) -> str:
-        """Say how many images, or groups of images, may show an animal though none was seen.
+        """Describe how many images, or groups of images, may show an animal though none was seen.
 
         Args:
             result: The result of the last complete round.
@@ -317,7 +317,7 @@ class Wording:
         )
 
     def _hint_at_other_reviews(self, result: RoundResult) -> str:
-        """Say which other options of deal might lead to a promise, after the last round.
+        """Suggest which other options of deal might lead to a promise, after the last round.
 
         Args:
             result: The result of that round. It has a row for each threshold: how many animals may
@@ -374,7 +374,7 @@ def _count_seen(result: RoundResult) -> int:
 
 
 def misses_by_folder(names: Sequence[str]) -> str:
-    """Say in which folders lost animals turned up; empty if there are none.
+    """Describe in which folders lost animals turned up; empty if there are none.
 
     Args:
         names: The names of the images, or groups of images, that score below the threshold, and

@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int32]
 UnitScores = npt.NDArray[np.float64]
 
 NO_UNIT = -1
-"""In place of the number of a unit, for an input that failed."""
+"""In place of a unit index, for an input that failed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Units:
     """All units that can be put aside: those of inputs without an error.
 
     Attributes:
-        scores: `(U,)`, the best score of the wanted classes in each unit, 0 without a box.
+        scores: `(U,)`, the best score of the wanted classes in each unit, 0 if it has no box.
         order: `(U,)`, the units in the order of the draw.
         scores_sha256: The hash of all names and scores, in this order, and of what is in the units.
         failed: The names of the inputs that failed, which are always to be looked at.
@@ -46,7 +46,7 @@ class Units:
         """Return the name of a unit: of its image, of the first image of its burst, or its value.
 
         Args:
-            unit: The number of the unit.
+            unit: The index of the unit.
         """
         return _unit_name(self._inputs, int(self._first_inputs[unit]))
 
@@ -128,11 +128,11 @@ class _UnitNumbers(NamedTuple):
     """Which of N inputs are in which of U units."""
 
     unit_by_input: Integers  # (N,), `NO_UNIT` for an input that could not be read
-    first_inputs: Integers  # (U,), the number of the first input of each unit
+    first_inputs: Integers  # (U,), the index of the first input of each unit
 
 
 def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
-    """Number the units from 0 on, and say which unit each input is in.
+    """Number the units from 0, and return which unit each input is in.
 
     Args:
         inputs: The N images and videos of the records, R of which could be read.
@@ -168,11 +168,11 @@ def _draw_order(inputs: InputColumns, first_inputs: Integers, seed: int) -> Inte
 
     Args:
         inputs: Has the names of the units.
-        first_inputs: `(U,)`, the number of the first image or video of each unit.
+        first_inputs: `(U,)`, the index of the first image or video of each unit.
         seed: Decides the order, with the names of the units.
 
     Returns:
-        `(U,)`, the numbers of the units, beginning with the unit that is drawn first.
+        `(U,)`, the indices of the units, beginning with the unit that is drawn first.
     """
     keys = np.empty(len(first_inputs), np.uint64)
     # `data` gives Python's numbers one by one. That is faster than NumPy's numbers, and takes less
@@ -221,7 +221,7 @@ def _hash_of_scores(
         inputs: Has the names of N images and videos.
         kind: What a unit is.
         scores: `(U,)`, the score of each unit, in the order of the draw.
-        first_inputs: `(U,)`, the number of the first input of each unit, in the same order.
+        first_inputs: `(U,)`, the index of the first input of each unit, in the same order.
         failed_names: The names of the inputs that failed.
         unit_by_input: `(N,)`, the index of the unit of each input, or `NO_UNIT`.
     """
@@ -263,14 +263,14 @@ def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str
 
 
 def _group_by_input(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
-    """Return the number of each input's group. Reviewers look at the inputs of a group together.
+    """Return the group id of each input. Reviewers look at the inputs of a group together.
 
     Args:
         inputs: The N images and videos of all records.
         kind: What the inputs of a group have in common: a burst, a folder, or a value of `meta`.
 
     Returns:
-        `(N,)`, in which numbers may have gaps. An image that is in no burst is alone in a group.
+        `(N,)`, in which ids may have gaps. An image that is in no burst is alone in a group.
 
     Raises:
         UsageError: Groups are bursts, and no image has a time.
@@ -288,8 +288,8 @@ def _group_by_input(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int6
     input_by_record = np.frombuffer(inputs.input_by_record, np.int32)
     group_by_input[input_by_record] = burst_by_record
 
-    # Bursts are numbered from 0 on, and there are at most N. So N plus the number of an input is
-    # not the number of a burst, nor of another group.
+    # Bursts are numbered from 0, and there are at most N. So N plus the index of an input is
+    # neither the id of a burst nor that of any other group.
     is_alone = group_by_input == NO_BURST
     group_by_input[is_alone] = len(inputs) + np.flatnonzero(is_alone)
     return group_by_input

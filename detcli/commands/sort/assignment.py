@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from detcli.core import Fields
 
 BurstNumber = tuple[int, int]
-"""The number of a file of records, and of a burst in it."""
+"""The index of a file of records, and the id of a burst in it."""
 
 
 class Assignment:
@@ -36,7 +36,7 @@ class Assignment:
 
         Args:
             record: The record; the classes and scores of its detections were checked.
-            file_number: The number of its file, as each file numbers its bursts from 0.
+            file_number: The index of its file, as each file numbers its bursts from 0.
 
         Raises:
             ValueError: The record's burst is not a number.
@@ -74,7 +74,7 @@ class Assignment:
 
 
 def _burst_index(record: RecordJson) -> int | None:
-    """Return the number of a record's burst in its file; None if it is in none.
+    """Return the id of a record's burst in its file; None if it is in none.
 
     Raises:
         ValueError: It is not a number.

@@ -34,7 +34,7 @@ class SortRule:
     folder: str  # of the images that meet it
 
     def is_met_by(self, detection: DetectionJson) -> bool:
-        """Return whether a detection is of the class and has such a score."""
+        """Return whether a detection belongs to the class and has such a score."""
         names = {ANY, detection["class_name"], str(detection["class_id"])}
         if self.class_name not in names:
             return False
@@ -72,12 +72,12 @@ class SortRules:
     def rank(self, detections: Iterable[DetectionJson]) -> int:
         """Return the rank of an image's folder: an index into `folders`, 0 for the first rule.
 
-        It is that of the first rule that any of its detections meets; of an image that meets none,
-        the last. The classes of the detections are added to `seen_classes`.
+        It is that of the first rule that any of its detections meets; if the image meets none, it
+        is the last. The classes of the detections are added to `seen_classes`.
 
         Args:
             detections: The detections of an image, whose classes and scores were checked; those
-                that are marked as repeated do not count.
+                that are marked as repeated are ignored.
         """
         counted_detections = [detection for detection in detections if "repeated" not in detection]
         for detection in counted_detections:
@@ -93,7 +93,7 @@ def parse_rules(texts: Iterable[str]) -> SortRules:
     """Parse the rules of --by.
 
     Raises:
-        UsageError: A text is not a rule, or two of them have the same folder.
+        UsageError: A string is not a rule, or two of them have the same folder.
     """
     rules = []
     folders = {FAILED, EMPTY}

@@ -122,7 +122,7 @@ def tune(
             tuning.run(advance)
         report = tuning.report()
         write_report(report, report_format, render, other_results=other_results)
-        sentences = []  # that say what was written
+        sentences = []  # what was written
         if page is not None:
             sentences.append(tuning.write_page(page))
         if defaults is not None:

@@ -27,14 +27,14 @@ KINDS = {
     "one": "one image after the other",
     "start": "one image, with the start",
 }
-"""What a configuration is chosen for, and what people call it."""
+"""What a configuration is chosen for, and how this is worded."""
 
 REACH = 1.25
 """How many times as fast another one has to be for a configuration to be looked at no further."""
 
 
 def _format_estimate(estimate: float) -> str:
-    """Write a figure with three digits, or as a whole number if it is above 100."""
+    """Format a figure with three digits, or as a whole number if it is above 100."""
     if estimate > 100:
         return f"{estimate:.0f}"
     return f"{estimate:.3g}"
@@ -128,7 +128,7 @@ class Configuration:
     fast_cores: bool = False  # on the fastest kind of cores only
 
     def __str__(self) -> str:
-        """Return what people call it, as in "cuda:0 half batch 4"."""
+        """Return its display name, as in "cuda:0 half batch 4"."""
         words = [self.device]
         if self.half:
             words.append("half")
@@ -176,13 +176,13 @@ class TuneRow:
     """What is known about a configuration, filled in as it is tried.
 
     Attributes:
-        name: What people call the configuration.
+        name: The display name of the configuration.
         way: The configuration.
         many: Images a second, from files to records, when there are many.
         one: Seconds for one image, when they come one after the other.
         start: Seconds from the start of a process to its first record.
-        host_peak_bytes: The most memory that a process took.
-        device_bytes: The most memory that it took on a GPU.
+        host_peak_bytes: The peak memory of a process.
+        device_bytes: Its peak memory on a GPU.
         boxes: How its boxes differ from those of the reference; None for the reference itself.
         map50_95: COCO's mAP, if there is labelled data.
         keeps_boxes: Whether the boxes agree with the reference's, within the tolerance.
@@ -296,7 +296,7 @@ def speed_up(row: TuneRow, reference: TuneRow, kind: str) -> float:
     ratio = figure / reference_figure
     if kind == "many":
         return ratio
-    return 1 / ratio  # Of seconds, fewer are better.
+    return 1 / ratio  # Fewer seconds are better.
 
 
 @frozen
@@ -419,7 +419,7 @@ def write_defaults(path: Path, report: TuneReport) -> None:
 
 
 def _table_of_choices(header: str, report: TuneReport) -> str:
-    """Write the table of TOML with the choices of a report, without a line break at its end.
+    """Format the choices of a report as a TOML table, without a line break at its end.
 
     Args:
         header: The name of the table in brackets.
@@ -477,5 +477,5 @@ def _with_table(text: str, header: str, table_text: str) -> str:
 
 
 def _toml_value(value: str | float) -> str:
-    """Write a value for TOML, which has texts, numbers, true and false as in JSON."""
+    """Format a value for TOML, which has strings, numbers, true and false as in JSON."""
     return json.dumps(value, ensure_ascii=False)

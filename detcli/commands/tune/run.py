@@ -109,7 +109,7 @@ class Tuning:
         self._int8_error: DetcliError | None = None  # why it could not be converted
         self._measurement_count = 0
         self._disturbances: list[str] = []  # what disturbed measurements
-        self._fewest_boxes = math.inf  # that were compared for any configuration
+        self._fewest_boxes = math.inf  # the fewest compared for any configuration
         self._advance: Callable[[str], None] = lambda _: None
         # The built-in image is too little to calibrate on.
         configurations = first_configurations(config.runtime.device, int8=bool(images_to_try))

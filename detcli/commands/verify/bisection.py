@@ -73,7 +73,7 @@ class _Computation(NamedTuple):
 
 
 class _ComparedNames(NamedTuple):
-    """Which of some tensors differ, and which were not compared yet; all others agree."""
+    """Which of the given tensors differ, and which have yet to be compared; the others agree."""
 
     differing: list[str]
     uncompared: list[str]
@@ -141,7 +141,7 @@ class _Search:
             suspects = [name for name in earlier_names if name not in self._probably_equal]
             compared_suspects = self._look_up(suspects)
             if compared_suspects.differing:
-                # Of several, the earliest skips most of the graph.
+                # Among several, the earliest skips most of the graph.
                 differing = compared_suspects.differing[0]
                 continue
             if compared_suspects.uncompared:
@@ -200,7 +200,7 @@ class _Search:
         return None
 
     def _scan(self, probe: Probe, names: Sequence[str]) -> BisectReport | None:
-        """Report the first of some tensors that overflows in one network only.
+        """Report the first of the given tensors that overflows in one network only.
 
         Args:
             probe: Runs the network.
@@ -232,7 +232,7 @@ class _Search:
             mask.
         """
         # The search uses the name in the left graph. Only the output that it starts at may have
-        # another name in the right graph.
+        # a different name in the right graph.
         common_name = name
         if name == self._right_output:
             common_name = self._left_output
@@ -311,8 +311,8 @@ class _Search:
         """Run both networks once, and compare some tensors that both graphs have.
 
         The reports are stored in `_reports`. If a tensor agrees, the tensors that it is computed
-        from are added to `_probably_equal`, unless its values say little of them. Names that turn
-        out to be no tensors are removed from `_common_names`.
+        from are added to `_probably_equal`, unless its values say little about them. Names that
+        turn out not to be tensors are removed from `_common_names`.
 
         Args:
             names: The names of the tensors in the left graph.
@@ -365,7 +365,7 @@ class _Search:
         return [common_name for common_name in self._common_names if common_name in computed]
 
     def _look_up(self, names: Iterable[str]) -> _ComparedNames:
-        """Look up which of some tensors differ, and which were not compared yet."""
+        """Look up which of the given tensors differ, and which have not been compared yet."""
         differing = []
         uncompared = []
         for name in names:
@@ -378,7 +378,8 @@ class _Search:
     def _computation_of(self, name: str) -> _Computation:
         """Find the nearest common tensors before a tensor, and the nodes between in either graph.
 
-        Between two common tensors each graph may have other nodes, such as a Cast in one of them.
+        Between two common tensors each graph may have different nodes, such as a Cast in one of
+        them.
         """
         sources = {*self._common_names} - {self._left_output, self._right_output}
         left = nodes_between(self._left.index, name, sources)

@@ -72,8 +72,8 @@ class Graphs(NamedTuple):
     def _differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between two nodes that compute the same tensor in two graphs.
 
-        Of nodes that pass their input through (casts, identities, quantisation, dequantisation),
-        only the inputs are compared, since a graph of a different precision has others.
+        For nodes that pass their input through (casts, identities, quantisation, dequantisation),
+        only the inputs are compared, since a graph of a different precision has different ones.
         """
         if left.op_type == right.op_type:
             yield from self._input_differences(left, right)
@@ -143,7 +143,7 @@ class Graphs(NamedTuple):
             yield f"its constant input {left_name} differs in {self.right_title}{extent}"
 
     def _describe_values(self, output: TensorReport) -> str:
-        """Say what the values of a tensor show, where the nodes are the same in both graphs.
+        """Explain what the values of a tensor show, where the nodes are the same in both graphs.
 
         If one graph has more infinities or NaN, it overflowed. The other graph then shows whether
         the values are beyond the range of float16.
@@ -167,7 +167,7 @@ class Graphs(NamedTuple):
 
 
 def _extent_of_difference(left: Tensor, right: Tensor) -> str:
-    """Say how much two constants differ, as the end of a sentence; empty if that has no number."""
+    """Describe how much two constants differ, to end a sentence; empty if that has no number."""
     report = compare_tensors("", left, right, limit=0.0, source="")
     left_count = report.left.not_finite
     right_count = report.right.not_finite

@@ -74,7 +74,7 @@ class _RankedImage(NamedTuple):
     report: ImageReport
 
     def sort_key(self) -> tuple[tuple[int, float], int]:
-        """Return a key that is largest for the worst image; of equal ones, for the earlier one."""
+        """Return a key that is largest for the worst image; among equal ones, for the earliest."""
         return self.severity, -self.number
 
 
@@ -115,7 +115,7 @@ class Results:
         # The report lists all images of models that run. Saved runs may be long: of these it lists
         # only images whose sides disagree, and the few that differ most.
         self._lists_agreeing_images = certificate.report.left.records is None
-        self._listed_reports: dict[int, ImageReport] = {}  # by the number of the image
+        self._listed_reports: dict[int, ImageReport] = {}  # by image number
         self._worst: list[_RankedImage] = []  # the images that differ most, the worst first
 
         self._page = page
@@ -157,7 +157,7 @@ class Results:
         """Keep the report on an image if it will be listed, or if it is among the worst so far.
 
         Args:
-            image_number: The number of the image on the page, or in the comparison without a page.
+            image_number: The image's number on the page, or in the comparison if there is no page.
             report: How the two sides compare in the image.
         """
         if self._lists_agreeing_images or not report.agrees:
@@ -170,7 +170,7 @@ class Results:
             self._worst = heapq.nlargest(MAX_WORST, self._worst, key=_RankedImage.sort_key)
 
     def fail(self, origin: Origin, error: InputError) -> None:
-        """Note an input that cannot be read or compared."""
+        """Record an input that cannot be read or compared."""
         name = origin.source
         if origin.frame is not None:
             name += f" frame {origin.frame}"

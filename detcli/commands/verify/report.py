@@ -246,7 +246,7 @@ class Certificate:
 
     schema_version: ClassVar[int] = 2
     date: str  # UTC in ISO 8601
-    request: dict[str, Any]  # which `--check` uses again
+    request: dict[str, Any]  # used again by `--check`
     left: CertifiedSide
     right: CertifiedSide
     pictures: list[CertifiedImage]

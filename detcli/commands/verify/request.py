@@ -468,7 +468,7 @@ def _require_version(path: Path, certificate: dict[str, Any]) -> None:
     Raises:
         UsageError: It has a different version, or none.
     """
-    from detcli.commands.verify.report import Certificate, shortened  # which load NumPy
+    from detcli.commands.verify.report import Certificate, shortened  # these load NumPy
 
     current_version = Certificate.schema_version
     version = certificate.get("schema_version")

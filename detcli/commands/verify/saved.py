@@ -192,7 +192,7 @@ def _is_fifo(name: str) -> bool:
 
     Reading such a file reports the error later.
     """
-    if sys.platform == "win32":  # which has no files of this kind
+    if sys.platform == "win32":  # Windows has no files of this kind
         return False
     try:
         return stat.S_ISFIFO(Path(name).stat().st_mode)

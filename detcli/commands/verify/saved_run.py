@@ -59,7 +59,7 @@ class SavedRun:
     """A saved run, and what its records say about how it was made."""
 
     def __init__(self, name: str, path: str, finder: Finder) -> None:
-        """Begin without records; `add` then notes what each of them says.
+        """Create the run without records; `add` then records what each of them says.
 
         Args:
             name: What the user called the file or folder of the records.
@@ -70,7 +70,7 @@ class SavedRun:
         self.path = path
         self.finder = finder
         self.record_count = 0
-        # Records of two runs with the same key are of the same input, see `key`.
+        # Records of two runs with the same key belong to the same input, see `key`.
         self.input_keys = set[str]()
         # The folder in which all inputs are, with a slash at the end. It is empty until
         # `shorten_input_keys` removes it from the keys.
@@ -81,7 +81,7 @@ class SavedRun:
         self.settings: list[dict[str, Any]] = []
         # Facts such as the versions of libraries, from the first record that has any.
         self.provenance: dict[str, str | None] | None = None
-        # The different values of some fields, in the order in which they appear. They are the keys
+        # The different values of these fields, in the order in which they appear. They are the keys
         # of a dict, as a set has no order.
         self.distinct_values: dict[str, dict[str, None]] = {
             "model": {},
@@ -116,13 +116,13 @@ class SavedRun:
         return run
 
     def records(self) -> Iterator[RecordJson]:
-        """Yield the records of the run, read anew."""
+        """Yield the records of the run, read again."""
         return read_records(self.path, self.finder)
 
     def add(self, record: dict[str, Any]) -> None:
         """Record what a record says about the run: its settings, model, device and classes.
 
-        A class with several names is noted in `ambiguous_class_id`; only its first name counts.
+        A class with several names is recorded in `ambiguous_class_id`; only its first name is used.
 
         Args:
             record: The record as it was read from JSON.
@@ -290,7 +290,7 @@ def _is_flat(value: object) -> bool:
 
 
 def _texts_of_provenance(fields: Mapping[str, object]) -> dict[str, str | None]:
-    """Read the facts of a record's provenance; None for each that is not a text."""
+    """Read the facts of a record's provenance; None for each that is not a string."""
     provenance: dict[str, str | None] = {}
     for name in ProvenanceJson.__annotations__:
         value = fields.get(name)
@@ -313,7 +313,7 @@ def differences_besides_detections(left: SavedRun, right: SavedRun) -> Iterator[
 
 
 def _unpaired_inputs(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say how many inputs have no counterpart if they are paired by names below two folders.
+    """Report how many inputs have no counterpart if they are paired by names below two folders.
 
     Inputs that are paired by their whole names are listed one by one elsewhere.
     """
@@ -331,7 +331,7 @@ def _unpaired_inputs(left: SavedRun, right: SavedRun) -> Iterator[str]:
 
 
 def _ambiguities(side: str, run: SavedRun) -> Iterator[str]:
-    """Say what the records of a run, on the left or right side, do not say, or say in two ways."""
+    """Report what the records of a run, left or right, leave open or state in two ways."""
     if not run.settings:
         yield (
             f"the {side} run does not say its settings, as runs with --provenance or --resume do"
@@ -343,7 +343,7 @@ def _ambiguities(side: str, run: SavedRun) -> Iterator[str]:
 
 
 def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
-    """Say where models and precisions differ, as far as they are known."""
+    """Report where models and precisions differ, if they are known."""
     if left.sha256 is None or right.sha256 is None:
         if left.model != right.model:
             yield f"model is {left.model} and {right.model}"
@@ -377,7 +377,7 @@ def _setting_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
 
 
 def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say how many classes have a different name in the other run, and name the first."""
+    """Report how many classes have a different name in the other run, and name the first."""
     renamed = []
     for class_id in sorted(left.class_names.keys() & right.class_names.keys()):
         if left.class_names[class_id] != right.class_names[class_id]:

@@ -168,7 +168,7 @@ def image_input(file: ModelFile) -> ValueInfoProto:
     """Return the input `[B, 3, H, W]` of a network that takes images.
 
     Raises:
-        ModelError: The network has no such input, or it has further inputs.
+        ModelError: The network has no such input, or it has other inputs as well.
     """
     if file.contract is not None:
         # The graph that detcli runs of a detector has one input, for images.
@@ -211,7 +211,7 @@ def compare_tensors(
     more than the limit. The left one is the reference for the limit.
 
     Args:
-        name: What the report calls them.
+        name: Their name in the report.
         left: The tensor of the first network.
         right: The tensor of the second network.
         limit: The largest difference that is allowed, as a share of the largest magnitude on the
@@ -342,7 +342,7 @@ class WorstOutput(NamedTuple):
 class OutputComparison:
     """Compares the outputs of two networks, image by image.
 
-    Of detectors the heads are compared, in either axis order, boxes and scores separately: a
+    For detectors, the heads are compared, in either axis order, boxes and scores separately: a
     score is small next to pixels. Outputs of other networks are paired by name, else by order.
 
     Raises:
