@@ -176,7 +176,8 @@ def render(listing: Listing) -> "Iterator[Table]":
     """
     from rich.table import Column, Table
 
-    # On a narrow terminal other columns are cut. The names are what one types, so they stay whole.
+    # On a narrow terminal, other columns are truncated. The names are what one types, so they stay
+    # whole.
     longest_name = max(len(model.name) for model in listing.models)
     name = Column("model", no_wrap=True, min_width=longest_name)
     state = Column("", no_wrap=True, min_width=len("to fetch"))
@@ -207,10 +208,10 @@ def _row(model: ListedModel, file: ListedFile) -> "Iterator[str | Text]":
 
 
 def _size_text(model: ListedModel, file: ListedFile) -> str:
-    """Write the size of a file, as in "9.4 MB".
+    """Format the size of a file, as in "9.4 MB".
 
     Before it is fetched, the size is estimated by four bytes for each parameter, as in "~9 MB".
-    Without a number of parameters the text is empty.
+    If the number of parameters is unknown, the string is empty.
     """
     from rich.filesize import decimal
 
@@ -222,7 +223,7 @@ def _size_text(model: ListedModel, file: ListedFile) -> str:
 
 
 def _revision_text(model: ListedModel, file: ListedFile) -> str:
-    """Write the beginning of a file's revision, or that the model has no fixed one."""
+    """Format the beginning of a file's revision, or that the model has no fixed one."""
     if not file.revision:
         return ""
     if not zoo.MODELS[model.name].pinned:

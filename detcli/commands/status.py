@@ -29,7 +29,7 @@ class RunStatus:
     inputs: int
     shards: int
     done: int  # shards whose part has been written
-    working: int  # shards that are being processed, as far as the runs at work say
+    working: int  # shards being processed, according to the runs at work
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
     inputs_per_s: float | None  # of the last parts; None if no process is at work, or few are done

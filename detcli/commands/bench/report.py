@@ -236,7 +236,7 @@ class RunReport:
     cold_start: ColdStart | None  # None with --cold-starts 0
     memory: PeakMemory
     noise: Noise
-    comparison: BaselineComparison | None = None  # None without --baseline
+    comparison: BaselineComparison | None = None  # None unless --baseline is set
 
 
 # For people

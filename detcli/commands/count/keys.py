@@ -22,7 +22,7 @@ KeyValue = str | int | None
 """The value of a key.
 
 None is the class of an image without boxes, the zone of a box in none, or what another network says
-of a box that it has not seen.
+about a box that it has not seen.
 """
 
 
@@ -42,7 +42,7 @@ class BoxFilter:
     """Tells which boxes are counted, by their class and score."""
 
     def __init__(self, settings: Settings, *, with_repeated: bool = False) -> None:
-        """Take the classes and confidences of --classes and --conf; without them all boxes count.
+        """Take the classes and confidences of --classes and --conf; all boxes count by default.
 
         Args:
             settings: Only `conf`, `class_conf` and `classes` are used.
@@ -65,7 +65,7 @@ class BoxFilter:
 
     @property
     def selects_classes(self) -> bool:
-        """Whether the user has typed the classes whose boxes count."""
+        """Whether the user typed the classes whose boxes are counted."""
         return bool(self._classes)
 
     @property

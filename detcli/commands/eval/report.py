@@ -62,7 +62,7 @@ class EvalLimits:
     max_det: int  # at most this many in an image, or in a tile
     per_class: int  # at most this many of a class in an image, a limit of the evaluator
     nms: float | None  # IoU of the non-maximum suppression; None if there is none
-    tile: str | None  # side and overlap of the tiles, as in `640,overlap=0.2`; None if there are none
+    tile: str | None  # side and overlap of the tiles, as in `640,overlap=0.2`; None if untiled
 
 
 @frozen

@@ -484,7 +484,7 @@ class Evaluation(CocoIds):
         )
 
     def _limits_report(self) -> EvalLimits:
-        """Describe for the report which detections were evaluated, by thresholds and maximum numbers."""
+        """Describe for the report which detections are evaluated, by thresholds and limits."""
         detector = self._run.detector
         tile = None
         if detector.tiling is not None:

@@ -19,12 +19,12 @@ class Continuation(NamedTuple):
     """How to continue a run."""
 
     sentence: str
-    # words of the commands to type one after another; none where the sentence has to do
+    # words of the commands to type one after another; none if the sentence has to suffice
     commands: list[list[str]]
 
 
 def how_to_continue(config: Config, destination: Destination) -> Continuation:
-    """Say how to continue an interrupted run that was begun without --resume.
+    """Explain how to continue an interrupted run that was begun without --resume.
 
     A file of JSON Lines can be continued with --resume, if it has the record of each input that was
     processed. For any other output, a new run is needed.
@@ -47,7 +47,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
 
 
 def _continue_file(config: Config, file: Path) -> Continuation:
-    """Say how to continue a file of JSON Lines with --resume, though the run began without it."""
+    """Explain how to continue a file of JSON Lines with --resume that a run began without it."""
     without_flags = _without_excluded(config)
     words = resume_words(config, file)
     if words:
@@ -57,7 +57,7 @@ def _continue_file(config: Config, file: Path) -> Continuation:
 
 
 def _begin_anew(config: Config, target: "Target | None") -> Continuation:
-    """Say how to begin a run anew with --resume, so that it can be continued the next time.
+    """Explain how to start a run over with --resume, so that it can be continued next time.
 
     With --resume it writes JSON Lines. `detcli merge` then turns these into the output that the
     interrupted run should have written.
@@ -83,7 +83,7 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
 
 
 def _without_excluded(config: Config) -> str:
-    """Say which options of a run --resume excludes, as in " without --save-coco"; may be empty."""
+    """List the options that --resume excludes, as in " without --save-coco"; may be empty."""
     options = options_of(Config)
     values = values_of(config)
     flags = []
@@ -109,7 +109,7 @@ def _unused_jsonl_path(target: "Target | None") -> Path:
 
 
 def _merge_command(config: Config, resume_file: Path, target: "Target | None") -> list[str]:
-    """Write the `detcli merge` that turns the file of --resume into the output of a run.
+    """Build the `detcli merge` command that turns the file of --resume into the output of a run.
 
     Args:
         config: The options of the run.
@@ -117,7 +117,7 @@ def _merge_command(config: Config, resume_file: Path, target: "Target | None") -
         target: The output of the run; None for standard output.
 
     Returns:
-        The words of the command; none if the output is no file, or its address has a secret.
+        The words of the command; none if the output is not a file, or its URL has a secret.
     """
     if target is None or (isinstance(target, Path) and is_special(target)):
         return []

@@ -244,15 +244,15 @@ class _RecordFinisher:
 
         self._run = run
         self._summary = summary
-        # How many detections an image has at most. One with this many may show further objects,
-        # which were not detected, so that --blur does not hide them.
+        # How many detections an image has at most. One with this many may show more objects, which
+        # were not detected, so that --blur does not hide them.
         self._max_detections = run.config.settings.max_det
         if contract.max_detections:
             self._max_detections = min(self._max_detections, contract.max_detections)
 
     @property
     def unmatched_patterns(self) -> list[str]:
-        """The patterns of --ignore that no source has fitted so far."""
+        """The patterns of --ignore that no source has matched so far."""
         return self._watcher.unmatched_patterns
 
     def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:

@@ -334,7 +334,7 @@ class _RunReport:
 
 
 def _process_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
-    """Let the workers detect in the scheduled shards, and show progress and, at the end, a summary.
+    """Let the workers process the scheduled shards, and show progress and, at the end, a summary.
 
     Meanwhile a note in the run's folder says which shards this process is working on, for
     `detcli status`. It is renewed at each event, as the shards change and an old note is ignored.

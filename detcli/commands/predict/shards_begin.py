@@ -23,10 +23,10 @@ from detcli.source.listing import HASH, Hashes, Name, Names, contains, hash_of, 
 from detcli.source.sources import SourceEntry
 
 MAX_SHARD_SIZE = 1000
-"""The most names in a shard, unless --shard-size says another number."""
+"""The maximum number of names in a shard, unless --shard-size sets a different one."""
 
 MIN_SHARD_SIZE = 16
-"""The fewest names in a shard, unless --shard-size says another number."""
+"""The minimum number of names in a shard, unless --shard-size sets a different one."""
 
 SHARDS_OF_SHORT_RUN = 64
 """The number of shards that a run is cut into, if their sizes are between these."""
@@ -64,7 +64,7 @@ def begin_or_join(
         entries: The inputs as the sources list them; None to take the manifest's names.
         shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
         implied: Names of settings that follow from other settings, which are not compared.
-        extend: Whether names that the manifest lacks become further shards.
+        extend: Whether names that the manifest lacks become more shards.
 
     Raises:
         UsageError: The manifest was made with other settings or names; or there are parts without
@@ -127,7 +127,7 @@ def _default_shard_size(name_count: int) -> int:
 
 
 def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
-    """Add the inputs that the manifest lacks to the run, as shards of another manifest.
+    """Add the inputs that the manifest lacks to the run, as shards of an additional manifest.
 
     Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
     is its size and time of change, so a file that has changed counts as new.
@@ -177,7 +177,7 @@ def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> Op
     """Continue a run whose manifest has the same names as the inputs.
 
     Raises:
-        UsageError: The inputs have other names than the manifest.
+        UsageError: The names of the inputs differ from those in the manifest.
     """
     manifest_hashes = manifest.hashes(names.hash_of)
     new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
@@ -205,7 +205,7 @@ def _find_changed_files(
     """Find the inputs whose files have changed since the run detected in them.
 
     A name may have a stamp, which is the size and the time of change of its file. A name that has
-    no stamp now or had none then, such as an address, cannot be compared, and counts as unchanged.
+    no stamp now or had none then, such as a URL, cannot be compared, and counts as unchanged.
 
     Returns:
         Hashes of the names, without their stamps.

@@ -12,14 +12,14 @@ from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import MAX_NOTE_AGE_S, NOTE, RENEW_S, Store, noted_shards
 
 CHANGE_S = 1.0
-"""How often at most a run writes its note anew because it processes other shards than before."""
+"""The minimum interval in which a run rewrites its note because its shards have changed."""
 
 
 class WorkingNote:
     """A small file in the run's folder that lists the shards this process is working on now.
 
     `detcli status` reads it. A process that is killed leaves its note behind; a note that was not
-    written anew for MAX_NOTE_AGE_S counts as left behind.
+    rewritten for MAX_NOTE_AGE_S counts as left behind.
     """
 
     def __init__(self, store: Store, schedule: Schedule) -> None:
@@ -30,7 +30,7 @@ class WorkingNote:
         self._written_s = 0.0  # on the monotonic clock; 0 if never
 
     def renew(self) -> None:
-        """Write the list of shards anew if it has changed or the file is getting old."""
+        """Rewrite the list of shards if it has changed or the file is getting old."""
         shards = self._schedule.held
         interval_s = CHANGE_S
         if shards == self._written_shards:
@@ -65,9 +65,9 @@ def working_note(store: Store, schedule: Schedule) -> Iterator[WorkingNote]:
 
 
 def _is_left_behind(written_s: float) -> bool:
-    """Tell from the time when a note was written whether its process is gone.
+    """Return whether the process of a note is gone, from the time when the note was written.
 
-    A process that is alive writes its note anew more often.
+    A process that is alive rewrites its note more often.
     """
     return time.time() - written_s > MAX_NOTE_AGE_S
 

@@ -38,7 +38,7 @@ class _LiveFrames:
     last_s: float  # the time of the last
 
     def describe(self, dropped_count: int) -> str:
-        """Write their number and rate, as in "90 frames, 29.8/s, 12 dropped"."""
+        """Format their number and rate, as in "90 frames, 29.8/s, 12 dropped"."""
         parts = [pluralize(self.count, "frame")]
         if self.last_s > self.first_s:
             interval_count = self.count - 1  # between the first frame and the last
@@ -88,10 +88,10 @@ def _existing_files(targets: Iterable["Target | None"]) -> set[Path]:
 
 
 class RunSummary:
-    """Counts the records and files of a run, and words what is printed of them."""
+    """Counts the records and files of a run, and formats what is printed about them."""
 
     def __init__(self, config: Config, destination: Destination) -> None:
-        """Begin with empty counts, and note which output files exist before the run.
+        """Create empty counts, and record which output files exist before the run.
 
         Args:
             config: The options of the run.
@@ -187,7 +187,7 @@ class RunSummary:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 
     def _lines_about_blur(self) -> Iterator[str]:
-        """Yield what a user of --blur has to know of boxes that were dropped."""
+        """Yield what a user of --blur has to know about boxes that were dropped."""
         if self.hidden_boxes_dropped:
             detections = pluralize(self.hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred in the images all the same"
@@ -227,7 +227,7 @@ class RunSummary:
             yield f"wrote {records} to the page {address_of_page(outputs.report)}"
 
     def _earlier_records(self) -> str:
-        """Say what the resume file had before, as in "; it had 3 inputs already, read in 2 s"."""
+        """Describe what the resume file had, as in "; it had 3 inputs already, read in 2 s"."""
         if not self.skipped:
             return ""
         text = f"; it had {pluralize(self.skipped, 'input')} already"
@@ -246,7 +246,7 @@ class RunSummary:
             yield self._line_about_file(content, target)
 
     def _line_about_file(self, content: str, path: Target) -> str:
-        """Say what was written to a file, and whether there was one before."""
+        """Describe what was written to a file, and whether there was one before."""
         line = f"wrote {content} to {path}"
         if path in self._replaced_files:
             line += ", in place of the file that was there"

@@ -232,7 +232,7 @@ class Checker:
         return [warning]
 
     def _collect_answers(self, answers: Answers) -> RoundProgress:
-        """Collect the answers that count, and count the complete rounds.
+        """Collect the answers that apply, and count the complete rounds.
 
         A round is complete if everything that it shows has an answer, and the rounds before it are
         complete, too.
@@ -240,7 +240,7 @@ class Checker:
         Raises:
             InputError: The first round is not complete.
         """
-        answers_by_unit: dict[str, Answer] = {}  # the answer that counts, of all rounds
+        answers_by_unit: dict[str, Answer] = {}  # the answer that applies, of all rounds
         complete_count = 0
         for round_number in range(1, len(self._deck.round_sizes) + 1):
             names = self._draw.names_of_round(round_number, self._deck.best_scoring_units)
@@ -314,7 +314,7 @@ class Checker:
         )
 
     def _lines_about_doubts(self, answers: Answers, answers_by_unit: AnswersByUnit) -> list[str]:
-        """Say how many units are doubtful, and write a page for those that reviewers disagree on.
+        """Report how many units are doubtful, and write a page for those with conflicting answers.
 
         A unit is an image, or a group of images. It is doubtful if a reviewer is unsure, if answers
         contradict each other, or if an image of it is gone. The page asks for a third look at units
@@ -322,7 +322,7 @@ class Checker:
 
         Args:
             answers: All answers of all reviewers.
-            answers_by_unit: The answer that counts for each unit.
+            answers_by_unit: The answer that applies to each unit.
         """
         lines = []
         doubtful_names = [
@@ -348,7 +348,7 @@ class Checker:
         Args:
             answers_by_unit: The answer to each unit.
             threshold: An animal in a unit with a lower score is lost.
-            round_number: Only units that were looked at up to this round count.
+            round_number: Only units that were looked at up to this round are used.
         """
         dealt = self._draw.sample_below_by(round_number)
         is_below = self._units.scores[dealt] < threshold
@@ -395,7 +395,7 @@ def read_answers(folder: Path) -> Answers:
     to it.
 
     Raises:
-        UsageError: A file has labels of another review.
+        UsageError: A file has labels of a different review.
     """
     review_id = review_id_of(read_deck(folder))
     for saved_path in sorted(folder.glob("labels-*.jsonl")):

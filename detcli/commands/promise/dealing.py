@@ -274,7 +274,7 @@ class Dealer:
             review_id: The id of this review, which each label gets, see `review_id_of`.
 
         Returns:
-            The names of the units whose labels were taken over; empty without --keep-labels.
+            The names of the units whose labels were taken over; empty unless --keep-labels is set.
 
         Raises:
             UsageError: The earlier review looked for other classes, or grouped images differently.

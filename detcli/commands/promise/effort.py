@@ -23,19 +23,19 @@ IMAGES_OF_BURST = 3
 """How many images a burst is taken to have, where it is only estimated what bursts would take."""
 
 SUGGESTED_SAMPLE = 400
-"""How many units above are enough to know about how many animals are there."""
+"""How many units above are enough to know roughly how many animals are among them."""
 
 LARGE_EXPECTED_SHARE = 0.3
 """The share of animals for which the looks are also estimated, where the plan is not worth it."""
 
 LOST_SHARES = (0.4, 0.8)
-"""Shares of the promised loss for which it is said how likely the plan suffices."""
+"""Shares of the promised loss for which the report says how likely the plan is to suffice."""
 
 
 def lines_about_plan(
     deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]
 ) -> list[str]:
-    """Say what the records contain, what people will look at, and how likely a promise is.
+    """Describe what the records contain, what people will look at, and how likely a promise is.
 
     A look shows a unit, an image or a group of images, to a reviewer.
 
@@ -69,7 +69,7 @@ def lines_about_plan(
 
 
 def line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation) -> str:
-    """Say how long the first round would be with only a sample of the units above the threshold.
+    """Describe how long the first round would be with only a sample from above the threshold.
 
     A unit is an image, or a group of images.
 
@@ -133,8 +133,7 @@ def choose_round_sizes(
         expectation: How many animals are expected, and the loss that is to be promised.
 
     Raises:
-        CheckError: The first round takes so many looks that it is not worth it, and --force was not
-            used.
+        CheckError: The first round takes too many looks to be worth it, and --force is not set.
     """
     first_round = _expectation_of_first_round(options, expectation, expectation.error)
     first_size = first_round.look_count(options.misses)
@@ -159,7 +158,7 @@ def _not_worth_it_error(
     Args:
         options: The options of the command.
         expectation: How many animals are expected, and the loss that the first round is to promise.
-        wording: What messages call the units, images or groups of images.
+        wording: The names of the units in messages, images or groups of images.
         hint_about_expect: A hint that comes before the others, with its separator at the end; empty
             if there is none.
     """
@@ -242,7 +241,7 @@ def _expectation_with_large_share(options: DealOptions, deck: Deck, units: Units
 
 
 def _looks_text(expectation: Expectation, misses: int) -> str:
-    """Write how many looks the first round takes: a number, or all.
+    """Format how many looks the first round takes: a number, or all.
 
     Args:
         expectation: What is expected of the first round.

@@ -247,7 +247,7 @@ class InputColumns:
         return self._file_names.get(input_number) or self.name(input_number)
 
     def require_unique_names(self) -> None:
-        """Refuse records that name an image twice, as nobody could say which of its scores counts.
+        """Refuse records that name an image twice, as it is unclear which of its scores is right.
 
         Call it once, when all records have been added: it frees the hashes that it compares.
         Different names with the same 64-bit hash are refused as well, which is too unlikely to

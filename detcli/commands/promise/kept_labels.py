@@ -19,7 +19,7 @@ def labels_still_valid(
 
     A unit is an image or several that are labelled together, such as a video. Its label holds if
     detcli scored the unit above the threshold, and its image files have not changed. Units below
-    the threshold are labelled anew, as the promise of how many animals are missed rests on them.
+    the threshold are labelled again, as the promise of how many animals are missed rests on them.
 
     Args:
         earlier_review: The folder of the earlier review.

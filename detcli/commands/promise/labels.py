@@ -87,8 +87,8 @@ def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
         review_id: What tells the review from others, see `review_id_of`.
 
     Raises:
-        UsageError: A label is of another review, or of this one before its deck was changed; or a
-            line is not a label.
+        UsageError: A label belongs to a different review, or to this one before its deck was
+            changed; or a line is not a label.
         SourceError: The file cannot be read.
     """
     lines = read_labels(path)
@@ -116,8 +116,8 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
         if not isinstance(fields.get(name), str):
             raise ValueError(f"its {name} is not text")  # noqa: TRY004 - ValueError for every fault
 
-    # The answer is 1, 0, null for "unsure", or "undo". A missing key is no answer, while null is
-    # one. Numbers are checked by `type`, as `isinstance` would take true for 1.
+    # The answer is 1, 0, null for "unsure", or "undo". A missing key is not an answer, while null
+    # is one. Numbers are checked by `type`, as `isinstance` would take true for 1.
     has_answer = "animal" in fields
     answer = fields.get("animal")
     is_unsure = answer is None
@@ -224,10 +224,10 @@ class Answers:
         return list(self._answers)
 
     def to_unit(self, source: str) -> Answer | None:
-        """Return the answer that counts for a unit, an image or several that are labelled together.
+        """Return the answer that applies to a unit, an image or several that are labelled together.
 
         A third look decides where the answers before it differ. The unit is doubtful if the answers
-        that count differ, or if one of them is "unsure".
+        that apply differ, or if one of them is "unsure".
 
         Args:
             source: The name of the unit.
@@ -257,11 +257,11 @@ class Answers:
         return disputed_sources
 
     def _counting_answers(self, source: str) -> set[LabelValue]:
-        """Return the answers to a unit that count, several if they contradict each other.
+        """Return the answers that apply to a unit, several if they contradict each other.
 
         A third look is meant for units whose answers in the first two looks differ, and replaces
-        these answers. If nobody has answered in the first two looks, a third look does not count.
-        If the answers of the first two looks agree, the third look counts beside them.
+        these answers. If nobody has answered in the first two looks, a third look is ignored. If
+        the answers of the first two looks agree, the third look is used as well.
         """
         answers = self._answers_to(source)
         if not answers.first_two_looks:

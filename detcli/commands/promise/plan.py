@@ -12,7 +12,7 @@ SIMULATED_REVIEWS = 4000
 
 
 def keeps_loss(lost: int, animals_above: int, loss: float) -> bool:
-    """Return whether so many lost animals are at most the promised share of all animals.
+    """Return whether this many lost animals are at most the promised share of all animals.
 
     Args:
         lost: How many animals are lost.

@@ -63,7 +63,8 @@ def require_usable(
 
     Raises:
         UsageError: No image could be read, or several models made the records. Or, without
-            `force`: no detection is of a wanted class, or the scores of many images are missing.
+            `force`: no detection belongs to a wanted class, or the scores of many images are
+            missing.
     """
     readable_count = len(inputs) - sum(inputs.is_failed)
     if not readable_count:
@@ -99,7 +100,7 @@ def require_usable(
 
 
 def _names_text(names: Collection[str]) -> str:
-    """Write the names of the classes that records have, or a part of them."""
+    """List the names of the classes that records have, or a part of them."""
     if not names:
         return "no boxes at all"
     text = ", ".join(sorted(names)[:SHOWN_CLASSES])
@@ -153,7 +154,7 @@ def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) 
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: The records are gone, or have other scores than when the review was dealt.
+        UsageError: The records are gone, or their scores differ from when the review was dealt.
     """
     from detcli.commands.promise.units import make_units
 
@@ -167,7 +168,7 @@ def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) 
 
 
 def require_unchanged(scores_sha256: str, units: "Units", records: str) -> None:
-    """Refuse records that have other scores than those that a review was made from.
+    """Refuse records whose scores differ from those that a review was made from.
 
     Args:
         scores_sha256: The hash of the names and scores that the review was made from.

@@ -55,7 +55,7 @@ class UnitKind:
 
     @property
     def noun(self) -> str:
-        """What messages call a unit: an image, although it may be a video."""
+        """The name of a unit in messages: an image, although it may be a video."""
         if self.grouping is Grouping.META:
             return "unit"
         return self.grouping

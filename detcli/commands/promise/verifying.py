@@ -30,7 +30,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: The records have other scores, or the file is not a promise.
+        UsageError: The records have different scores, or the file is not a promise.
         CheckError: It promises nothing, or what it says does not follow.
     """
     fields = read_promise(path)
@@ -198,7 +198,7 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
 
 
 def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
-    """Compute anew, for each threshold of a promise, how many animals may be lost below it.
+    """Recompute, for each threshold of a promise, how many animals may be lost below it.
 
     Args:
         fields: The promise, as in promise.json. It names the units below the highest threshold
@@ -237,7 +237,7 @@ def _recompute_row(
     animal_scores: Mapping[str, float],
     doubtful_scores: Mapping[str, float],
 ) -> Row:
-    """Compute anew how many animals may be lost below one threshold of a promise.
+    """Recompute how many animals may be lost below one threshold of a promise.
 
     Below the threshold, animals are lost: those that reviewers saw there, and units that were
     doubtful. The bound rests on the units that were looked at up to the round of the promise. What
@@ -330,7 +330,7 @@ def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Ro
 
 
 def _holds_text(row: Row, *, sureness: float) -> str:
-    """Say that a promise holds, and what it promises.
+    """Describe that a promise holds, and what it promises.
 
     For example "it holds: --conf 0.2, at most 4.9% are lost, 95% sure; 8,000 need no eyes". These
     8,000 units are below the threshold, so nobody has to look at them.

@@ -106,12 +106,12 @@ def sort(
 def _assign_file(
     assignment: Assignment, name: str, file_number: int, advance: Callable[..., object]
 ) -> None:
-    """Assign the images of one file of records to folders.
+    """Assign the images of a file of records to folders.
 
     Args:
         assignment: Collects the folders of images.
         name: The name of the file as it was typed.
-        file_number: Its number among the files, which tells its bursts from those of others: every
+        file_number: Its index among the files, which tells its bursts from those of others: every
             file numbers its bursts from 0.
         advance: Is called with the source of each record.
 
@@ -122,7 +122,7 @@ def _assign_file(
 
 
 def _unseen_line(class_name: str, rules: SortRules) -> str:
-    """Say that no box is of the class of a rule, which may be misspelt."""
+    """Report that no box belongs to the class of a rule, which may be misspelt."""
     line = f"no box is of the class {public_name(class_name)}"
     suggestion = closest(class_name, rules.seen_classes)
     class_names = sorted(name for name in rules.seen_classes if not name.isdecimal())
@@ -137,10 +137,10 @@ def _unseen_line(class_name: str, rules: SortRules) -> str:
 def _place_images(
     assignment: Assignment, rules: SortRules, placer: Placer, folder: Path, *, quiet: bool
 ) -> None:
-    """Link or copy all images, and say how many are where.
+    """Link or copy all images, and print how many are where.
 
     Raises:
-        InputError: Some are no files here, or their place has another file.
+        InputError: Some are not files here, or their place has a different file.
         OutputError: An image cannot be written.
     """
     with progress(lambda: len(assignment), enabled=not quiet) as advance:
@@ -156,7 +156,7 @@ def _require_all_placed(placer: Placer) -> None:
     """Require that all images were linked or copied, and print the first that were not.
 
     Raises:
-        InputError: Some are no files here, or their place has another file.
+        InputError: Some are not files here, or their place has a different file.
     """
     for name in placer.blocked[:SHOWN_NAMES]:
         print_line(f"{name}: another file is at its destination", prefix="")
@@ -193,7 +193,7 @@ def _list_images(
 
 
 def _summary(counts: Counter[str], rules: SortRules, folder: Path) -> str:
-    """Say how many images are in which folder, as in `3 animal, 1 empty`."""
+    """Describe how many images are in which folder, as in `3 animal, 1 empty`."""
     parts = [f"{counts[class_folder]} {class_folder}" for class_folder in rules.folders]
     images = pluralize(counts.total(), "image")
     return f"sorted {images} into {folder}: {', '.join(parts)}"

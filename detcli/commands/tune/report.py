@@ -217,7 +217,7 @@ def possibly_fastest(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """Select the configurations that may be the fastest, given the noise of the measurements.
 
     These are the one with the best figure, and those whose interval overlaps with its interval.
-    Only configurations count that keep the boxes, and for which the figure was measured.
+    Only configurations that keep the boxes, and for which the figure was measured, are considered.
 
     Args:
         rows: The configurations.
@@ -275,7 +275,7 @@ def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
 
 
 def _fastest(rows: Sequence[TuneRow], kind: str) -> Measurement:
-    """Return the best figure: the most images a second of "many", else the fewest seconds."""
+    """Return the best figure: the most images a second for "many", else the fewest seconds."""
     measurements = [row.measurement_of(kind) for row in rows]
     choose = min
     if kind == "many":

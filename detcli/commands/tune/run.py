@@ -64,9 +64,9 @@ MORE_TIME = "give more, as in --budget 15min"
 class Tuning:
     """Tries configurations of a model, within a budget of time, and says which is the fastest.
 
-    A configuration is a device, a precision, and perhaps a size of batches or a number of workers.
-    Each is a `TuneRow` of the report. The first is the reference, the CPU in full precision:
-    another configuration is only recommended if its boxes agree with the reference's. Everything is
+    A configuration is a device, a precision, and perhaps a batch size or a number of workers. Each
+    is a `TuneRow` of the report. The first is the reference, the CPU in full precision: another
+    configuration is only recommended if its boxes agree with the reference's. Everything is
     measured by other commands of detcli, in processes of their own.
     """
 
@@ -116,7 +116,7 @@ class Tuning:
         self._rows = [TuneRow(str(tried), tried) for tried in configurations]
         self._reference = self._rows[0]
         self._reference.keeps_boxes = True
-        self.steps = len(self._rows)  # as far as they are known
+        self.steps = len(self._rows)  # as many as are known
 
     @property
     def left_s(self) -> float:
@@ -142,8 +142,8 @@ class Tuning:
         if self.left_s > 0:
             self._try_variants()
 
-        # Everything was measured once. What may be the fastest is measured in further rounds, so
-        # that a disturbance of the machine does not hit all measurements of one configuration.
+        # Everything was measured once. What may be the fastest is measured in more rounds, so that
+        # a disturbance of the machine does not hit all measurements of one configuration.
         for _ in range(ROUNDS - 1):
             # One measurement gives the figures "one" and "start" of a configuration, so one that
             # may be the fastest by both is still measured only once in a round.
@@ -244,7 +244,7 @@ class Tuning:
         """
         try:
             self._detect_and_compare(row)
-            # For a single image, the size of batches and the number of workers do not count.
+            # For a single image, the batch size and the number of workers do not matter.
             if row.way.is_plain:
                 self._measure_alone(row)
             self._measure_many(row)
@@ -337,7 +337,7 @@ class Tuning:
         """Put into a configuration's row how its boxes differ from the reference's.
 
         This also updates `_fewest_boxes`, the fewest boxes that any comparison rests on. A report
-        on too few boxes says so.
+        based on too few boxes says so.
 
         Args:
             row: The row, which stays without these figures if there was no box at all.
@@ -513,8 +513,8 @@ class Tuning:
     def _recommend(self, kind: str) -> Choice:
         """Recommend the fastest configuration for a purpose, with the options that choose it.
 
-        Of several that are equally fast as far as the measurements tell, it is the simplest. If it
-        runs the model in 8 bits, this model is copied into the cache, where the user finds it.
+        Among several that are equally fast by the measurements, it is the simplest. If it runs the
+        model in 8 bits, this model is copied into the cache, where the user finds it.
 
         Args:
             kind: The purpose: "one" image at a time, the "start" of a process, or "many" images.
@@ -594,7 +594,7 @@ def images_of(data: Path | None) -> tuple[str, ...]:
         data: The file or folder of labels; None if there is none.
 
     Returns:
-        One folder, or nothing without data.
+        One folder, or nothing if there is no data.
 
     Raises:
         UsageError: None of these folders exists.

@@ -177,7 +177,7 @@ def _compare(request: VerifyRequest, inputs: "InputGuard") -> "Certificate":
 
 
 def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
-    """Say what the user may do next if the two sides do not agree."""
+    """Suggest what the user may do next if the two sides do not agree."""
     steps = []
     if report.unlike:
         steps.append(f"the runs are not alike: {report.unlike[0]}")
@@ -236,7 +236,7 @@ def _require_agreement(report: "VerifyReport", hint: str, *, is_table: bool) -> 
 
 
 def _first(items: Sequence[object]) -> str:
-    """Write the first of several items, and how many more there are."""
+    """Format the first of several items, and how many more there are."""
     if len(items) == 1:
         return str(items[0])
     return f"{items[0]} (and {len(items) - 1} more, see the report)"

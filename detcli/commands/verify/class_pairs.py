@@ -27,7 +27,7 @@ class ClassPairs:
 
     ids: npt.NDArray[np.int64]  # `(C,)` by class id of the second model: its index in `names`
     names: tuple[str, ...]  # those of the first model, then those that only the second has
-    moved: tuple[str, ...]  # names that have another id in the second model
+    moved: tuple[str, ...]  # names that have a different id in the second model
     renamed: tuple[int, ...]  # ids that are paired although their names differ
     added: tuple[str, ...]  # names that only the second model has
 
@@ -146,7 +146,7 @@ def _describe_differences(
 
 
 def _describe_moved(pairs: ClassPairs, second: Sequence[str]) -> str:
-    """Say how many classes have another id in the second model, with the first as an example."""
+    """Describe how many classes have a different id in the second model, with an example."""
     name = pairs.moved[0]
     second_id = second.index(name)
     first_id = int(pairs.ids[second_id])
@@ -157,7 +157,7 @@ def _describe_moved(pairs: ClassPairs, second: Sequence[str]) -> str:
 
 
 def _describe_renamed(pairs: ClassPairs, first: Sequence[str], second: Sequence[str]) -> str:
-    """Say how many classes have a different name in the second model, with one as an example."""
+    """Describe how many classes have a different name in the second model, with an example."""
     class_id = pairs.renamed[0]
     first_name = escape_unprintable(first[class_id])
     second_name = escape_unprintable(second[class_id])
@@ -174,7 +174,7 @@ def _unpaired_names(pairs: ClassPairs, first: Sequence[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Begin a sentence about classes, as in "2 classes (cat, dog) are"."""
+    """Format the start of a sentence about classes, as in "2 classes (cat, dog) are"."""
     examples = [escape_unprintable(name) for name in names[:MAX_EXAMPLES]]
     if len(names) > MAX_EXAMPLES:
         examples.append("...")

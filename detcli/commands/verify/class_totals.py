@@ -25,7 +25,7 @@ class ClassTotals:
     """Adds up how many boxes of each class two sides share, and how far these differ."""
 
     def __init__(self) -> None:
-        """Begin without boxes."""
+        """Create empty totals."""
         self._totals: defaultdict[str, _ClassTotal] = defaultdict(_ClassTotal)
 
     def add(self, comparison: Comparison) -> None:
@@ -51,11 +51,11 @@ class ClassTotals:
         return total
 
     def tables(self, left_name: str, right_name: str) -> list[PageTable]:
-        """Make the table of the page, most differences first; none without boxes.
+        """Make the table of the page, most differences first; none if there are no boxes.
 
         Args:
-            left_name: What the page calls the first side.
-            right_name: What it calls the second.
+            left_name: The name of the first side on the page.
+            right_name: The name of the second.
         """
         if not self._totals:
             return []

@@ -171,7 +171,8 @@ def names_by_id(names: Mapping[int, str]) -> ClassNames:
 def _class_of_unknown(category: int) -> _DetectedClass:
     """Make a class for a category of COCO results that the run has not detected.
 
-    Class ids of models are below MAX_CLASS, so an id from there on is not that of another class.
+    Class ids of models are below MAX_CLASS, so an id of MAX_CLASS or more does not belong to
+    another class.
     """
     return _DetectedClass(MAX_CLASS + category % MAX_CLASS, f"category {category}")
 
@@ -191,8 +192,8 @@ def _classes_by_category(
             categories may be COCO's.
 
     Returns:
-        The class by category id. Some of `categories` may be missing, as no class has them; there
-        may be other category ids.
+        The class by category id. Some of `categories` may be missing, as no class has them; other
+        category ids may be added.
     """
     names = _names_of_model(detected_classes, categories)
     class_by_category: dict[int, _DetectedClass] = {}

@@ -55,8 +55,8 @@ def _box_kinds(left: str, right: str) -> tuple[BoxKind, ...]:
     apart.
 
     Args:
-        left: What the page calls the first side.
-        right: What the page calls the second side.
+        left: The name of the first side on the page.
+        right: The name of the second side on the page.
     """
     return (
         BoxKind("on both sides", (140, 140, 140), wrong=False),
@@ -96,7 +96,7 @@ class Results:
     def __init__(
         self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
-        """Begin a comparison without any image yet.
+        """Create a comparison without any images.
 
         Args:
             certificate: What is filled in. Its report names both sides already.
@@ -217,7 +217,7 @@ class Results:
         """Complete the report after the last image, and set `conclusion` for the page.
 
         Args:
-            more_failures: What differs besides detections and tensors, a sentence each.
+            more_failures: What differs besides detections and tensors, one sentence each.
 
         Returns:
             The certificate, with the report.
@@ -358,7 +358,7 @@ def _open_page(
 
 
 def _facts_of_comparison(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:
-    """List both sides and the rules of the comparison, as pairs of a label and a text."""
+    """List both sides and the rules of the comparison, as pairs of a label and a value."""
     left, right = sides
     facts: list[tuple[str, str]] = []
     for name, side in (("left", left), ("right", right)):

@@ -188,7 +188,7 @@ class VerifyReport:
         finite values, they do not agree.
 
         Args:
-            more_failures: What differs besides detections and tensors, a sentence each.
+            more_failures: What differs besides detections and tensors, one sentence each.
         """
         has_evidence = False
         if self.detections is not None:
@@ -237,7 +237,7 @@ class CertifiedSide:
 class CertifiedImage:
     source: str
     sha256: str | None  # of the record, else of the file; None where it is not found either
-    found: bool = True  # whether the file was there to be looked at
+    found: bool = True  # whether the file existed to be looked at
 
 
 @dataclass(slots=True)
@@ -255,7 +255,7 @@ class Certificate:
 
 @frozen
 class CertificateChange:
-    """Something that is not as a certificate says."""
+    """Something that differs from a certificate."""
 
     what: str
     before: str | None
@@ -285,7 +285,7 @@ OPTIONAL_SETTINGS = ("ignore", "ignore_share")
 
 
 def check(before: dict[str, Any], certificate: Certificate) -> CheckReport:
-    """Say what is not as a certificate says, now that the same was compared again."""
+    """List what differs from a certificate, now that the same was compared again."""
     changes = tuple(_Recheck(before, to_json(certificate)).changes())
     report = certificate.report
     holds = report.agree and not any(change.matters for change in changes)
@@ -439,7 +439,7 @@ def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[
     Args:
         certified: The images of the certificate, as in its JSON: a list of objects with `source`
             and `found`, unless somebody has changed it.
-        images: The images of the new comparison; `found` says whether the file is there.
+        images: The images of the new comparison; `found` says whether the file exists.
     """
     sources_with_file = set()
     for entry in _images(certified):
@@ -476,7 +476,7 @@ def _images(images: object) -> list[dict[str, Any]]:
 
 
 def _shown(value: object) -> str | None:
-    """Write a value of a certificate as text; None for None."""
+    """Format a value of a certificate; None for None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -485,7 +485,7 @@ def _shown(value: object) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """Cut a text that a stranger may have chosen to a length that can be shown."""
+    """Shorten a string that a stranger may have chosen to a length that can be shown."""
     if len(text) <= MAX_SHOWN:
         return text
     return text[:MAX_SHOWN] + "..."

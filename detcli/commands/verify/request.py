@@ -347,7 +347,7 @@ def about_running(option: str) -> UsageError:
 
 
 def holds_saved_records(name: str) -> bool:
-    """Return whether a file or folder has saved records or COCO results, and is no model.
+    """Return whether a file or folder has saved records or COCO results, and is not a model.
 
     Records are files of JSON or CSV, which may be gzipped, and of Parquet; and folders of runs in
     shards. A pipe counts as records, as a model cannot be read from one.
@@ -459,7 +459,7 @@ def _require_complete(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _require_version(path: Path, certificate: dict[str, Any]) -> None:
-    """Refuse a certificate of another schema version, whose fields may mean something else.
+    """Refuse a certificate of a different schema version, whose fields may mean something else.
 
     Args:
         path: The file, for the error.

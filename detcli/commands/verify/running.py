@@ -147,11 +147,11 @@ def _chunks(loaded_images: Iterator[_LoadedImage], size: int) -> Iterator[list[_
 def _detect(
     sides: Sequence[Side], images: Sequence[Image], classes: ClassPairs | None
 ) -> list[tuple[Detections, Detections]]:
-    """Run both sides on some images.
+    """Run both sides on the given images.
 
     Args:
         sides: The two sides.
-        images: The images to detect in.
+        images: The images to detect objects in.
         classes: Which class of the second side is which of the first; None if ids are the same.
 
     Returns:

@@ -42,7 +42,7 @@ SIDES_HINT = (
 )
 
 Side = DetectorSide | GraphSide
-"""What detects in images: detcli, or a graph that selects its own boxes."""
+"""What detects objects in images: detcli, or a graph that selects its own boxes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

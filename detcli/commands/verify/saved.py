@@ -114,7 +114,7 @@ class _SavedRuns(NamedTuple):
 
     left: SavedRun
     right: SavedRun  # may be COCO results
-    differences: list[str]  # besides detections, such as another model; a sentence each
+    differences: list[str]  # besides detections, such as a different model; one sentence each
 
 
 def _read_runs(
@@ -239,7 +239,7 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """
     # COCO results and some records do not say with which confidence they were made.
     recorded_confs = _recorded_confs(runs)
-    conf = request.config.settings.conf  # None without --conf
+    conf = request.config.settings.conf  # None unless --conf is set
     if conf is None:
         # A run with --conf 0.5,person=0.2 has persons above 0.2, which count as well.
         conf = max(_lowest_confs(recorded_confs), default=DEFAULT_CONF)
@@ -301,7 +301,7 @@ def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
 
 
 def _higher_class_confs(runs: Sequence[SavedRun]) -> dict[int, float]:
-    """Return the confidences that were set for single classes, by class id: the higher of two."""
+    """Return the confidences set for individual classes, by class id: the higher of two."""
     higher: dict[int, float] = {}
     for run in runs:
         for class_id, class_conf in run.class_conf():
@@ -348,7 +348,7 @@ def _compare_records(
 
 
 def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> None:
-    """Note an input on which only one run failed, or whose file is not the same in both runs."""
+    """Record an input on which only one run failed, or whose file is not the same in both runs."""
     left_failed = "error" in left
     right_failed = "error" in right
     if left_failed != right_failed:
@@ -358,7 +358,7 @@ def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> 
 
 
 def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
-    """Return whether two records are of different files, by their hashes or their image sizes.
+    """Return whether two records come from different files, by their hashes or their image sizes.
 
     If only one record has a hash, only the sizes are compared.
     """
@@ -367,7 +367,7 @@ def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
 
 
 def _why_not_comparable(left: RecordJson, right: RecordJson) -> str:
-    """Say why two records of an input cannot be compared; empty if they can.
+    """Explain why two records of an input cannot be compared; empty if they can.
 
     They cannot if either run failed on the input, or if the images have different sizes.
     """
@@ -433,7 +433,7 @@ def _detections(fields: RecordJson, names: ClassNames) -> Detections:
     scores = [detection["score"] for detection in detections]
     class_ids = [detection["class_id"] for detection in detections]
     return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4),  # (N, 4), also without detections
+        np.array(boxes, np.float32).reshape(-1, 4),  # (N, 4), even without detections
         np.array(scores, np.float32),
         np.array(class_ids, np.int64),
         names,

@@ -95,7 +95,7 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 
 
 def _paragraph(lines: Iterable[str], style: str) -> Text:
-    """Join lines to one text, of which the first line has a style, such as "bold".
+    """Join lines into a `Text` whose first line has a style, such as "bold".
 
     Control characters, which names of files and tensors may hold, are escaped.
     """
@@ -154,7 +154,7 @@ def side_text(side: SideReport) -> str:
 def _sums(
     detections: DetectionsReport, tolerance: Tolerance, compared: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the sums over all images as pairs of a label and a text.
+    """Yield the sums over all images as pairs of a label and a value.
 
     Args:
         detections: The comparison of the detections.
