@@ -375,7 +375,7 @@ def _open_output(
             # Its records wait until all bursts are known. They are written here, where Ctrl-C still
             # ends the command, and not by `close`.
             sink.pass_on()
-    except BaseException:  # also after Ctrl-C
+    except BaseException:  # even after Ctrl-C
         if not isinstance(file, StandardOutput):
             file.discard()
         raise

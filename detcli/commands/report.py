@@ -131,7 +131,7 @@ def report(
         _report_repeats(request, records, finder, hidden, marks)
         return
     if marks is not None and not _is_pipe(records):
-        # The page may take minutes, so marks of other records are refused before.
+        # The page may take minutes, so marks of different records are refused first.
         with closing(finder):
             for record in read_records(records, finder):
                 marks.corrected(record)
@@ -149,7 +149,7 @@ def report(
 
 
 def _print_unseen_classes(hidden: "HiddenClasses") -> None:
-    """Print the classes that were to be hidden, and that no detection was of."""
+    """Print the classes that were to be hidden, but that no detection belongs to."""
     if hidden.unseen:
         unseen_classes = ", ".join(escape_unprintable(class_name) for class_name in hidden.unseen)
         print_line(f"no detection of {unseen_classes} to hide")
@@ -291,7 +291,7 @@ def _existing_records(
             continue
         finder.gone += 1
         if marks is not None:
-            marks.corrected(record)  # called only to note the marks as used
+            marks.corrected(record)  # called only to record the marks as used
 
 
 @frozen
@@ -300,7 +300,7 @@ class _ShownRecords:
 
     records: "Iterator[RecordJson]"
     settings: "Mapping[str, object]"  # in the first record of the earlier run, may be empty
-    sampled_count: int | None = None  # of the records that a sample was drawn from; None for all
+    sampled_count: int | None = None  # how many records a sample was drawn from; None for all
 
 
 def _select_records(
@@ -459,7 +459,7 @@ class _PageOfRecords:
         Args:
             record: The record, as it was read.
         """
-        boxes_to_hide = self._hidden.boxes_to_hide(record)  # also those that marks drop
+        boxes_to_hide = self._hidden.boxes_to_hide(record)  # including those that marks drop
         shown_record = _corrected(record, self._marks)
         if shown_record is None:
             return
@@ -506,8 +506,8 @@ class _PageOfRecords:
             detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"
 
-        # An image without a hash may be another one of the same size. Then --blur has hidden the
-        # wrong parts of it.
+        # An image without a hash may be a different one of the same size. Then --blur has hidden
+        # the wrong parts of it.
         unproven_count = self._finder.unproven
         if self._hidden and unproven_count:
             images = pluralize(unproven_count, "image")

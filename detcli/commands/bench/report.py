@@ -69,7 +69,7 @@ class Conditions:
     mode: BenchMode
     device: str
     batch: int  # images in a batch
-    workers: int  # detectors at work side by side
+    workers: int  # detectors running in parallel
     sources: tuple[str, ...]  # empty for the built-in image
     inputs_sha256: str  # of all that was read
     canvas: tuple[int, int]  # height, width
@@ -308,7 +308,7 @@ class _TimeUnit(NamedTuple):
     """A unit that the table of stages shows durations in."""
 
     name: str
-    per_second: float  # how many of it are a second
+    per_second: float  # how many of them make a second
     decimals: int
 
 

@@ -254,7 +254,7 @@ class TimeLimit:
     """Runs a measurement on a thread of its own, and gives up if one of its steps never ends.
 
     A step may be in native code that nothing can interrupt. A thread for each step would be
-    measured too; this way a step costs a note of when it began.
+    measured too; this way a step only costs a record of when it began.
     """
 
     def __init__(self) -> None:
@@ -377,7 +377,7 @@ def _identifying_content(path: Path) -> Iterator[bytes]:
     """Yield what identifies an input, as bytes to be hashed.
 
     For a file, that is its size and a hash of its first HASHED bytes. For a folder, it is the names
-    and sizes of its entries. For anything else, such as an address, it is the name.
+    and sizes of its entries. For anything else, such as a URL, it is the name.
     """
     if path.is_dir():
         for entry in sorted(path.iterdir()):

@@ -85,7 +85,7 @@ def compare_models(
     image = item.load()
     tolerance = _tolerance(old, new, options)
     # Both models suppress duplicates as the old one does, even if --metadata changes that. Names
-    # play no role, as detections are matched by class id.
+    # are not used, as detections are matched by class id.
     settings = replace(options.config.settings, nms=old.detector().nms, names=None)
     detections_report = _compare_where_confident(old, new, item, settings, tolerance)
     failures = detections_report.failures(tolerance)
@@ -173,7 +173,7 @@ def _tolerance(old: ModelFile, new: ModelFile, options: ConversionOptions) -> To
     """Decide how much the detections of two models may differ.
 
     The default depends on the number types that the models compute in, and allows most in 8 bits.
-    Values of the option --tolerance go before it.
+    Values of the option --tolerance take precedence.
     """
     requested: dict[str, float] = {}
     if options.int8:

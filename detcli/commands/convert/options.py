@@ -31,8 +31,8 @@ def _batch(text: str) -> int | Literal["dynamic"]:
 def _parse_entry(text: str) -> tuple[str, str]:
     """Parse a value of --metadata: "author=me" is the entry ("author", "me").
 
-    The word `contract` sets no entry, so it gives `NO_ENTRY`. It only asks for a conversion: any
-    conversion writes what detcli knows about the model into the metadata.
+    The word `contract` sets no entry, so it is parsed as `NO_ENTRY`. It only asks for a conversion:
+    any conversion writes what detcli knows about the model into the metadata.
 
     Raises:
         UsageError: The value is not of the form KEY=VALUE.

@@ -37,7 +37,7 @@ from detcli.model.inputs import find_inputs
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
 EXPORT_AGAIN = "export the model again with that {}, or with dynamic axes"
-"""The hint where a graph does not allow what an option asks for, such as another batch."""
+"""The hint where a graph does not allow what an option asks for, such as a different batch."""
 
 # Operators that compute with weights, at which the network proper ends, seen from the head.
 NETWORK = frozenset(
@@ -430,8 +430,8 @@ def _split_and_join(
     """Make nodes that copy a tensor: a Split into two along the last axis, and a Concat of both.
 
     `guard_transposes` says what the copy is for. The caller adds the nodes to the model. This adds
-    their new tensors to `names`. From opset 13 on, it also adds a constant to the model, which
-    Split reads the sizes from; before, the sizes are an attribute.
+    their new tensors to `names`. From opset 13, it also adds a constant to the model, which Split
+    reads the sizes from; before, the sizes are an attribute.
 
     Args:
         model: The model of the tensor.

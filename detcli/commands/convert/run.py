@@ -158,7 +158,7 @@ def _batch_axis_warning(file: ModelFile, converted: ModelProto) -> str:
     """Return a warning if a conversion added an axis for the batch to an output of a model.
 
     A graph may take a single image, without an axis for the batch. detcli then adds this axis, of
-    size 1, in front of the others. Other programs that read the outputs have to know of it.
+    size 1, in front of the others. Other programs that read the outputs have to know about it.
 
     Args:
         file: The file before the conversion.
@@ -186,7 +186,7 @@ def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterat
     """If --batch is set, blame it for an error of the converted network that the block runs.
 
     Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
-    the network runs with another one.
+    the network runs with a different size.
 
     Args:
         options: The options, with --batch.

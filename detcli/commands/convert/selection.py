@@ -174,7 +174,7 @@ def _require_selectable(model: ModelProto, contract: Contract) -> None:
     """Check that the nodes which select detections can be appended to a graph.
 
     Raises:
-        ModelError: The graph selects for itself, needs another selection, or is too old.
+        ModelError: The graph selects for itself, needs a different selection, or is too old.
     """
     if contract.layout is Layout.ROWS:
         raise ModelError(

@@ -190,7 +190,7 @@ class Steps:
         """Make the model take the number of images `--batch` at a time, or any number.
 
         Raises:
-            ModelError: The graph selects its detections itself, or cannot take another batch.
+            ModelError: The graph selects its detections itself, or cannot take a different batch.
         """
         contract = self._reading.contract
         if contract.layout is Layout.ROWS:
@@ -356,7 +356,7 @@ class Steps:
         return float32_outputs
 
     def _observe(self, tensors: list[str], outlier_share: float = 0.0) -> Observation:
-        """Run the network on the images for calibration, and note which values tensors take.
+        """Run the network on the images for calibration, and record which values tensors take.
 
         Args:
             tensors: The names of the tensors to look at.
@@ -427,7 +427,7 @@ def _require_multiple_of_stride(contract: Contract, size: int) -> None:
 
 
 def _refusal_of_entry(warning: str) -> str:
-    """Reword a warning about an entry in a model's metadata as the refusal of --metadata.
+    """Turn a warning about an entry in a model's metadata into the refusal of --metadata.
 
     "its metadata detcli.conf is '2', not a number from 0 to 1, so it is ignored" becomes
     "--metadata detcli.conf is '2', not a number from 0 to 1".

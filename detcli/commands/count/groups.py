@@ -125,7 +125,7 @@ class Groups:
         return box_counts
 
     def _values_of_box(self, box: DetectionJson, key: GroupKey) -> list[KeyValue]:
-        """Return the values of a box for a key, and note in `seen_keys` that there is one."""
+        """Return the values of a box for a key, and record in `seen_keys` that there is one."""
         values = list(values_of_box(box, key))
         if values != [None]:
             self.seen_keys.add(key)

@@ -50,8 +50,8 @@ class BoxFilter:
         """
         self._with_repeated = with_repeated
 
-        # A box counts if its score is above the confidence: that of its class, if the user has set
-        # one for it, else that of all classes.
+        # A box is counted if its score is above the confidence: that of its class, if the user has
+        # set one for it, else that of all classes.
         self._conf = -inf
         if settings.conf is not None:
             self._conf = settings.conf

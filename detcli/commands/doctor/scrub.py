@@ -22,8 +22,7 @@ def scrub(text: str) -> str:
     """Remove what may be personal from a library's message.
 
     This includes folders, the names of the user and of the machine, and the values of environment
-    variables. Of a path, only the name of the file is left: "/home/ann/models/a.onnx" becomes
-    "a.onnx".
+    variables. Only the file name of a path is left: "/home/ann/models/a.onnx" becomes "a.onnx".
     """
     # The expression for folders does not match names with blanks. So the folders of this process,
     # which may have some, become "/_/" first, which it matches.

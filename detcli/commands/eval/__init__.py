@@ -272,7 +272,7 @@ def _findings_need_printing(report_format: ReportFormat | None, config: Config) 
 def _detect_with_progress(
     evaluation: "Evaluation | ComparisonOfModels", image_count: int, config: Config
 ) -> None:
-    """Detect on all images, and print the progress, warnings and a summary of the run on stderr.
+    """Detect objects in all images, and print progress, warnings and a summary on stderr.
 
     The last line, "comparing", says that the detections are now compared with the labels.
 

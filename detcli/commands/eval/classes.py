@@ -57,7 +57,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
         )
 
     # A mapping by id belongs to a model with an unknown number of classes, a thousand of which are
-    # supposed. Most of them do not exist, so it is not worth saying that they have no category.
+    # assumed. Most of them do not exist, so it is not worth saying that they have no category.
     if mapping.mapped_by != "id":
         for name, category in zip(names, mapping.category_of_class, strict=True):
             if category is None:
@@ -89,7 +89,7 @@ def _assign_classes(
     # A model without names calls its classes class_0, class_1 and so on.
     is_nameless = all(name == f"class_{class_id}" for class_id, name in enumerate(names))
     # A graph that selects boxes itself may not even show how many classes it has: UNKNOWN_CLASSES
-    # are supposed. Its class ids are then taken for the ids of COCO's categories.
+    # are assumed. Its class ids are then taken for the ids of COCO's categories.
     has_unknown_classes = is_nameless and len(names) == UNKNOWN_CLASSES
     if has_unknown_classes and dataset.form == "coco":
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}

@@ -115,7 +115,7 @@ class ComparisonOfModels:
         return times
 
     def records(self) -> Iterator[Record]:
-        """Detect on all images by the first model, then by the second, and yield the records."""
+        """Run the first model on all images, then the second, and yield the records."""
         for record in self.left.records():
             if self.page is not None:
                 self.page.keep(self.left.image_id(record), record)

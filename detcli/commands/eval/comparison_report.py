@@ -118,7 +118,7 @@ class ComparisonReport:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What to call the two models: their files' names, or left and right if these are equal."""
+        """The names of the two models: those of their files, or left and right if equal."""
         left_name = Path(self.left.model.file).name.removesuffix(".onnx")
         right_name = Path(self.right.model.file).name.removesuffix(".onnx")
         if left_name == right_name:
@@ -221,7 +221,7 @@ def _facts(report: ComparisonReport) -> Iterator[tuple[str, str]]:
     yield "data", f"{data.path} ({form_and_split})"
     yield "images", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
 
-    # How classes were assigned to categories, which may not be the same for both models.
+    # How classes were assigned to categories, which may differ between the models.
     mapped_by = f"by {report.left.mapped_by}"
     if report.right.mapped_by != report.left.mapped_by:
         mapped_by += f" and {report.right.mapped_by}"

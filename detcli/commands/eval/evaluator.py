@@ -261,7 +261,7 @@ class Evaluator:
         return outcomes
 
     def rankings(self) -> dict[int, CategoryRanking]:
-        """Rank the detections of each category by score, and say at each IoU which are right.
+        """Rank the detections of each category by score, and return at each IoU which are right.
 
         The bootstrap computes the average precision on resampled images from this, without matching
         again.
@@ -339,7 +339,7 @@ class Evaluator:
             image_numbers,
             object_rows,
             detection_rows,
-            # Objects of all sizes together, not also small, medium and large ones by themselves.
+            # Objects of all sizes together, without small, medium and large ones separately.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[PER_CLASS],
@@ -464,7 +464,7 @@ class Evaluator:
             object_rows,
             detection_rows,
             iou_thrs=[IOU],
-            # Objects of all sizes together, not also small, medium and large ones by themselves.
+            # Objects of all sizes together, without small, medium and large ones separately.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[max_detections],

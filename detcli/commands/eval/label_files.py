@@ -135,7 +135,7 @@ class LabelReader:
         """Convert the numbers of a line, without the class, to a box in fractions of the image.
 
         The numbers are `cx cy w h`, perhaps followed by keypoints, or the corners of a polygon, `x
-        y x y ...`. A polygon is counted for `report_doubtful_polygons`, and the first one noted.
+        y x y ...`. A polygon is counted for `report_doubtful_polygons`, and the first one recorded.
 
         Args:
             numbers: All numbers after the class.

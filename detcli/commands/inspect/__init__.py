@@ -271,7 +271,7 @@ def _recommendations(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     """Yield labels and values about what the model file, or its family, recommends.
 
     That can be an IoU for non-maximum suppression, confidence thresholds, and tiles to cut large
-    images into. Options of the command line go before them.
+    images into. Options on the command line take precedence.
     """
     if detector.nms is not None:
         yield "duplicates", "several boxes for each object"

@@ -39,7 +39,7 @@ class CutPoint:
     tensor: str  # the head, or its boxes where scores are apart
     kept: int  # nodes that the head depends on
     dropped: dict[str, int]  # the other nodes by operator
-    most_detections: int | None  # kept per image by TopK nodes; None if computed
+    most_detections: int | None  # detections that TopK nodes keep per image; None if computed
 
 
 def newest_opset(opset: int) -> int:

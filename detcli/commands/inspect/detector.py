@@ -64,7 +64,7 @@ class FedInput:
 
 @frozen
 class DetectorFacts:
-    """What a graph promises (see `Contract`), and what shows it."""
+    """What a graph declares (see `Contract`), and what shows it."""
 
     family: str  # the kind of detector, such as "YOLO"
     layout: Layout  # how the graph lays out its detections
@@ -85,14 +85,14 @@ class DetectorFacts:
     tile: str | None  # the recommended tiles, as --tile names them
     nms: float | None  # the recommended IoU of NMS
     preprocessing: str  # as --preprocess names it
-    preprocessing_origins: dict[str, str]  # what settled each part
-    unsettled: tuple[str, ...]  # parts of the preprocessing that nothing settles
+    preprocessing_origins: dict[str, str]  # the source of each part
+    unsettled: tuple[str, ...]  # parts of the preprocessing without a source
     class_count: int
     anchor_count: int | None  # None if it depends on the input size
     batch: int | None  # images at a time; None for any number
     input_size: tuple[int, int] | None  # height and width; None if they are free
-    default_size: tuple[int, int]  # height and width where nothing else is asked for
-    assumed: dict[str, str]  # parts that nothing says, and what is assumed of each
+    default_size: tuple[int, int]  # height and width unless others are asked for
+    assumed: dict[str, str]  # parts that nothing specifies, and what is assumed for each
     stride: int
     stride_origin: str  # what it was taken from
     names: tuple[str, ...]

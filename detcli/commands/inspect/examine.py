@@ -73,7 +73,7 @@ class Inspection:
     outputs: tuple[TensorInfo, ...]
     dynamic_axes: tuple[DynamicAxis, ...]  # axes of any size
     nodes: dict[str, int]  # by operator, the most frequent first
-    parameters: int  # how many numbers the weights are
+    parameters: int  # number of values in the weights
     precision: NetworkPrecision  # what it computes in
     operations: Operations | None  # None if the input size is unknown
     metadata: dict[str, str]  # strings that the file has

@@ -347,7 +347,7 @@ def _detect(
                         with pipeline.times.stage(Stage.WRITE):
                             for sink in open_outputs.sinks:
                                 sink.write(record)
-                    finally:  # also the one after which the reader or the user had seen enough
+                    finally:  # including the one after which the reader or the user stopped
                         summary.add(record)
                 advance(record.origin.source)
             summary.complete = True

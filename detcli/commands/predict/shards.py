@@ -290,7 +290,7 @@ class _RunReport:
         self._store = store
         self._start_s = time.perf_counter()
         self.counts = Counts()
-        self.record_count = 0  # also those of shards that are not finished
+        self.record_count = 0  # including those of unfinished shards
         self.part_count = 0
 
     @property

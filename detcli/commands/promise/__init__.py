@@ -14,8 +14,8 @@ effort.py        whether that is worth it, and what is said about it
 draw.py          what is looked at, in which round and order
 images.py        copies of the images that are looked at
 deck.py          deck.json, which says what was asked for and drawn
-labels.py        labels.jsonl, which has the answers, and what counts of them
-kept_labels.py   labels of an earlier review that still count
+labels.py        labels.jsonl, which has the answers, and which of them apply
+kept_labels.py   labels of an earlier review that still hold
 bounds.py        how many units may show an animal, from a random sample
 evaluation.py    the bounds at all thresholds, and the highest that can be promised
 promise_file.py  promise.json, with all numbers behind a promise

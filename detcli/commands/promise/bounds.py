@@ -96,9 +96,9 @@ def _largest_plausible(is_plausible: Callable[[int], bool], *, low: int, high: i
 def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """Return an upper bound on how many independent trials there were, given how many were hits.
 
-    A number of trials is plausible if so few of them are hits with a probability of more than
-    `error`. The bound is the largest plausible number, so it is too small with a probability of at
-    most `error`.
+    A number of trials is plausible if it has this few hits with a probability of more than `error`.
+    The bound is the largest plausible number, so it is too small with a probability of at most
+    `error`.
 
     Args:
         hits: How many trials were hits.

@@ -44,7 +44,7 @@ from detcli.core.errors import CheckError, InputError, SourceError, UsageError, 
 from detcli.page.review_page import Look, write_review_page
 
 ENOUGH_SEEN = 0.95
-"""Reviewers who see animals in fewer of the best-scoring units are warned of."""
+"""There is a warning about reviewers who see animals in fewer of the best-scoring units."""
 
 
 @frozen
@@ -375,8 +375,8 @@ class Checker:
             looks.append(Look(source=name, images=images, round=1, pass_=DECIDING_PASS))
 
         folder = self._folder / DISPUTED
-        # A browser stores answers under the id of the page. A page about other units gets another
-        # id, so that it does not begin with the answers of this one.
+        # A browser stores answers under the id of the page. A page about other units gets a
+        # different id, so that it does not begin with the answers of this one.
         names_hash = hashlib.sha256(json.dumps(disputed_names).encode()).hexdigest()
         write_review_page(
             folder,
@@ -454,7 +454,7 @@ def _unassigned_label_warnings(answers: Answers) -> list[str]:
     """Return a warning if there are labels that do not say which review they answer.
 
     The page of a review writes the id of its review into each label. Labels without an id were not
-    written by the page, so they may answer another review.
+    written by the page, so they may answer a different review.
 
     Returns:
         A list of the warning; an empty list if all labels name a review.

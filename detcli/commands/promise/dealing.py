@@ -36,7 +36,7 @@ from detcli.page.review_page import Look, write_review_page
 from detcli.storage.files import make_folder, writing
 
 SEED_BITS = 53
-"""As many as a number in JSON holds exactly, as JavaScript reads it."""
+"""As many as JavaScript reads exactly from a number in JSON."""
 
 SHOWN_NAMES = 5
 """How many names of units that are gone are printed."""
@@ -81,7 +81,7 @@ class Dealer:
 
         Raises:
             UsageError: The records cannot be used, or the folder has something in it.
-            CheckError: So many images would have to be looked at that it is not worth it.
+            CheckError: Too many images would have to be looked at for it to be worth it.
             SourceError: No image of what was chosen is found.
         """
         options = self._options
@@ -277,7 +277,8 @@ class Dealer:
             The names of the units whose labels were taken over; empty unless --keep-labels is set.
 
         Raises:
-            UsageError: The earlier review looked for other classes, or grouped images differently.
+            UsageError: The earlier review looked for different classes, or grouped images
+                differently.
         """
         earlier_review = self._options.keep_labels
         if earlier_review is None:
@@ -294,7 +295,7 @@ class Dealer:
             earlier_review: The folder of the earlier review.
 
         Raises:
-            UsageError: It looked for other classes, or grouped images differently.
+            UsageError: It looked for different classes, or grouped images differently.
         """
         earlier_deck = read_deck(earlier_review)
         if sorted(earlier_deck.classes) != sorted(self._wanted.names):
@@ -313,7 +314,7 @@ class Dealer:
 
 
 def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
-    """Warn of classes of the records that differ from a wanted one only in upper and lower case."""
+    """Warn about classes of the records that differ from a wanted one only in letter case."""
     lines = []
     for name in wanted.names:
         for seen_name in sorted(wanted.seen):

@@ -222,7 +222,7 @@ def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
 def _expectation_with_large_share(options: DealOptions, deck: Deck, units: Units) -> Expectation:
     """Return the expectation of the first round if the user had asked for --expect 30%.
 
-    The highest threshold would then be another one, unless --below sets it.
+    The highest threshold would then be different, unless --below sets it.
 
     Args:
         options: The options of the command.

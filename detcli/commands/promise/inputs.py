@@ -26,7 +26,7 @@ NO_GROUP = -1
 
 
 class WantedClasses:
-    """The classes that are looked for; without any, all of them are."""
+    """The classes that are looked for; if there are none, all of them are."""
 
     def __init__(self, names_and_ids: Iterable[object]) -> None:
         """Take the names or ids of the classes, as --classes has them."""
@@ -57,7 +57,7 @@ class WantedClasses:
         return is_wanted
 
     def _note_class(self, class_name: str, class_id: str) -> bool:
-        """Record that the records have a class, and tell whether it is wanted."""
+        """Record that the records have a class, and return whether it is wanted."""
         self.seen.update((class_name, class_id))
         self.seen_names.add(class_name)
         return not self._names or class_name in self._names or class_id in self._names

@@ -1,4 +1,4 @@
-"""Labels of an earlier review that still count: of units above, whose images did not change."""
+"""Labels of an earlier review that still hold: of units above, whose images did not change."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ def labels_still_valid(
         review_id: What tells the new review from others; the returned labels have it.
 
     Raises:
-        UsageError: The folder is not that of a review, or has labels of another one.
+        UsageError: The folder is not that of a review, or has labels of a different one.
         SourceError: It has no labels.
     """
     earlier_copies = read_copies(earlier_review)

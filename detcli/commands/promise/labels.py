@@ -1,4 +1,4 @@
-"""What reviewers answered, read from labels.jsonl, and what counts of it."""
+"""What reviewers answered, read from labels.jsonl, and which answers apply."""
 
 import json
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ LABEL_OF_NOTHING = 0
 """What a label says about a unit, unless it is null for "unsure"."""
 
 DECIDING_PASS = 3
-"""From this pass on, an answer decides where those before it differ."""
+"""From this pass onwards, an answer decides where those before it differ."""
 
 
 LabelValue = int | None
@@ -78,7 +78,7 @@ def read_labels(path: Path) -> list[Fields]:
 
 
 def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
-    """Read a file of labels, and refuse those that answer another review.
+    """Read a file of labels, and refuse those that answer a different review.
 
     A label that does not say which review it answers is taken.
 
@@ -187,7 +187,7 @@ class AnswersToUnit(NamedTuple):
 class Answers:
     """The answers of all reviewers to all units, after undo.
 
-    The order of lines counts, not their times, as a clock may be set back.
+    The order of lines matters, not their times, as a clock may be set back.
 
     Attributes:
         count_without_review: How many lines do not say which review they answer.
@@ -245,7 +245,7 @@ class Answers:
         return Answer.DOUBTFUL
 
     def disagreements(self, sources: Iterable[str]) -> list[str]:
-        """Return the units that were answered differently, and no third look decides.
+        """Return the units with different answers between which no third look decides.
 
         A third look that is unsure ends it, too: the unit stays doubtful.
         """

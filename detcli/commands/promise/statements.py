@@ -341,7 +341,7 @@ class Wording:
         return "; ".join(hints)
 
     def _hint_at_larger_loss(self, lowest_row: Row) -> str:
-        """Suggest to allow a larger loss, and say what would have been promised with it.
+        """Suggest a larger loss, and state what would have been promised with it.
 
         Args:
             lowest_row: The row of the lowest threshold, which is the first to be promised.

@@ -147,8 +147,8 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
         unit_numbers = np.arange(len(readable_inputs), dtype=np.int32)  # (R,)
         first_inputs = readable_inputs
     else:
-        # The numbers of groups may have gaps: of the groups 5, 9 and 5, `np.unique` makes the units
-        # 0, 1 and 0, and it says that they occur first at the positions 0 and 1.
+        # Group ids may have gaps: of the groups 5, 9 and 5, `np.unique` makes the units 0, 1 and 0,
+        # and it says that they occur first at the positions 0 and 1.
         group_numbers = _group_by_input(inputs, kind)[readable_inputs]  # (R,)
         _, first_positions, numbers_without_gaps = np.unique(
             group_numbers, return_index=True, return_inverse=True
@@ -193,7 +193,7 @@ def draw_key(seed: int, name: str) -> int:
 
 
 def _unit_name(inputs: InputColumns, first_input: int) -> str:
-    """Return the name of the unit whose first input has this number."""
+    """Return the name of the unit whose first input has this index."""
     if inputs.has_groups:
         return inputs.group_names[inputs.group_by_input[first_input]]
     return inputs.name(first_input)
@@ -208,7 +208,7 @@ def _hash_of_scores(
     failed_names: list[str],
     unit_by_input: Integers,
 ) -> str:
-    """Hash all that a promise depends on in the records, so that a change of it is noticed.
+    """Hash all that a promise depends on in the records, so that a change is noticed.
 
     It is the SHA-256 of these lines, where NUL is one byte. A unit is an image, or a group of
     images with one score:

@@ -22,7 +22,7 @@ HINT = "check the review again: detcli promise check"
 
 
 def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -> str:
-    """Compute a promise again from the records and its list of answers, and say that it holds.
+    """Compute a promise again from the records and its list of answers, and print that it holds.
 
     Args:
         path: The file of the promise.
@@ -95,7 +95,7 @@ def _require_possible(fields: Fields, path: Path) -> None:
 
 
 def _require_same_records(fields: Fields, units: Units, records: str, path: Path) -> None:
-    """Refuse a promise that counts other images in the records than there are.
+    """Refuse a promise whose counts of images differ from those in the records.
 
     Args:
         fields: The promise, as in promise.json.
@@ -350,7 +350,7 @@ def _holds_text(row: Row, *, sureness: float) -> str:
 def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path: Path) -> None:
     """Refuse a promise if more animals than it says may be lost at its threshold or a lower one.
 
-    The lower thresholds count as well, since the search for the highest threshold starts at the
+    The lower thresholds matter as well, since the search for the highest threshold starts at the
     lowest one, and ends where too many animals may be lost.
 
     Args:

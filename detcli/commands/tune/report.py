@@ -162,7 +162,7 @@ class Configuration:
 
     @property
     def words(self) -> list[str]:
-        """The same options as one types them: ["--device", "cpu", "--half"]."""
+        """The same options as they are typed: ["--device", "cpu", "--half"]."""
         words = []
         for name, value in self.options.items():
             words.append(f"--{name.replace('_', '-')}")
@@ -301,7 +301,7 @@ def speed_up(row: TuneRow, reference: TuneRow, kind: str) -> float:
 
 @frozen
 class Choice:
-    """The fastest configuration that keeps the boxes, for one of KINDS; of equals the simplest."""
+    """The fastest configuration that keeps the boxes, for one of KINDS; the simplest of equals."""
 
     kind: str  # many images, one after the other, or the start of a process
     way: str  # the configuration, by its name in the rows
@@ -433,7 +433,7 @@ def _table_of_choices(header: str, report: TuneReport) -> str:
 
 
 def _has_only_added_choices(text: str, new_text: str, report: TuneReport) -> bool:
-    """Return whether a new text of the user's file only adds a report's choices to the old one.
+    """Return whether a new version of the user's file only adds a report's choices to the old one.
 
     The text was edited without being parsed, so the contents of both are compared.
 
@@ -450,7 +450,7 @@ def _has_only_added_choices(text: str, new_text: str, report: TuneReport) -> boo
         new_text.encode()
         return tomllib.loads(new_text) == expected_content
     except (ValueError, AttributeError, TypeError):
-        # The new text cannot be encoded or is not TOML, or the old one has a value, such as a
+        # The new version cannot be encoded or is not TOML, or the old one has a value, such as a
         # number, where a table has to be.
         return False
 

@@ -49,7 +49,7 @@ SHOWN = 4  # images in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
 READ_BY_CONVERT = ("box_format", "preprocess")
-"""Options that say how a model is read, of the command convert."""
+"""Options of the command convert that say how a model is read."""
 
 READ = ("nms", "imgsz", *READ_BY_CONVERT)
 """Options that say how a model is read, for all commands that run one."""
@@ -190,7 +190,7 @@ class Tuning:
             self._advance(row.name)
 
     def _candidates(self, kind: str) -> list[TuneRow]:
-        """Return the configurations that may be the fastest; none if that is settled already.
+        """Return the configurations that may be the fastest; none if that is already certain.
 
         Args:
             kind: What is measured: "one" image at a time, the "start", or "many" images.
@@ -299,11 +299,11 @@ class Tuning:
         return str(self._folder / f"{file_name}.jsonl")
 
     def _detect_and_compare(self, row: TuneRow) -> None:
-        """Detect in the images with a configuration, and note in its row how good the boxes are.
+        """Detect objects in the images, and record in the row how good the boxes are.
 
         The records are written to a file in the folder of the run. The row gets whether the boxes
         agree with the reference's, and how they differ. With labelled data it also gets the
-        accuracy (mAP), unless the configuration differs from another one only in its batch size or
+        accuracy (mAP), unless the configuration differs from another only in its batch size or
         workers, which do not change the boxes.
         """
         self._write_records(row)
@@ -315,7 +315,7 @@ class Tuning:
             row.map50_95 = self._measure_accuracy(row, self._data)
 
     def _write_records(self, row: TuneRow) -> None:
-        """Detect in the images with a configuration, by `detcli predict`, and write the records."""
+        """Run `detcli predict` on the images in a configuration, and write the records."""
         model = self._model_of(row.way)
         # A box may score a little less than the confidence in one of the two configurations, so the
         # records have to hold those boxes as well.
@@ -385,7 +385,7 @@ class Tuning:
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
         """Measure the speed of a configuration by `detcli bench`, and the memory that it takes.
 
-        It also counts the measurement, and notes if it was disturbed.
+        It also counts the measurement, and records whether it was disturbed.
 
         Args:
             row: The configuration, which gets the memory.

@@ -168,7 +168,7 @@ class _Search:
         is made an output, but it would on a GPU.
 
         Returns:
-            The first overflow. Without one, a report that says that the outputs agree.
+            The first overflow. If there is none, a report that says that the outputs agree.
         """
         for probe in (self._left, self._right):
             if probe.has_float16:
@@ -252,7 +252,7 @@ class _Search:
         """Report the node that makes a tensor differ, although all inputs of the node agree.
 
         How the runtime fuses nodes depends on which tensors are outputs of the graph. So the tensor
-        and all inputs of the node are made outputs together, and compared once more. If the tensor
+        and all inputs of the node are made outputs together, and compared again. If the tensor
         agrees now, fusions caused the difference, and no node is reported.
 
         Args:
@@ -308,7 +308,7 @@ class _Search:
         )
 
     def _compare(self, names: Sequence[str]) -> None:
-        """Run both networks once, and compare some tensors that both graphs have.
+        """Run both networks once, and compare the given tensors, which both graphs have.
 
         The reports are stored in `_reports`. If a tensor agrees, the tensors that it is computed
         from are added to `_probably_equal`, unless its values say little about them. Names that
@@ -392,8 +392,8 @@ class _Search:
 def _vouches_for_inputs(report: TensorReport) -> bool:
     """Return whether a tensor agrees, and makes it unlikely that the tensors before it differ.
 
-    A tensor of integers, such as a shape, or without finite values says little of the tensors that
-    it is computed from: other values of these lead to the same result.
+    A tensor of integers, such as a shape, or without finite values says little about the tensors
+    that it is computed from: other values of these lead to the same result.
     """
     has_finite_values = report.max_absolute is not None
     is_float = report.left.dtype.startswith("float")
@@ -414,14 +414,14 @@ def _evenly_spread(names: Sequence[str], limit: int) -> list[str]:
 
 
 class NodesBetween(NamedTuple):
-    """The nodes that compute a tensor from some other tensors of a graph."""
+    """The nodes that compute a tensor from other tensors of a graph."""
 
     nodes: Nodes  # in the order of the graph
     sources: set[str]  # the names of those other tensors that the nodes read
 
 
 def nodes_between(index: GraphIndex, tensor: str, sources: Collection[str] = ()) -> NodesBetween:
-    """Find the nodes that compute a tensor from some other tensors of a graph.
+    """Find the nodes that compute a tensor from other tensors of a graph.
 
     The walk goes from the tensor back through the nodes, and stops at the sources, at the inputs of
     the graph and at initializers.

@@ -30,7 +30,7 @@ class Cause(NamedTuple):
 
 
 class Graphs(NamedTuple):
-    """Two graphs of which nodes are compared, and what findings call them."""
+    """Two graphs whose nodes are compared, and their names in findings."""
 
     left: GraphIndex
     right: GraphIndex
@@ -92,9 +92,10 @@ class Graphs(NamedTuple):
     def _input_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between the inputs of two nodes of the same operator.
 
-        These are a different order, other tensors or constants, and a different number of inputs.
-        Casts, identities and (de)quantisations just before an input are passed over, since a graph
-        of a different precision has them in other places: the tensors before them are compared.
+        These are a different order, different tensors or constants, and a different number of
+        inputs. Casts, identities and (de)quantisations just before an input are passed over, since
+        a graph of a different precision has them in other places: the tensors before them are
+        compared.
         """
         left_inputs = [self.left.before(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.before(name, PASSED_THROUGH) for name in right.input]
@@ -123,8 +124,8 @@ class Graphs(NamedTuple):
         """Yield the difference between an input of a node and the same input of the other node.
 
         Two constants are compared by their values. Other tensors are compared by name, though an
-        exporter may give one tensor different names in two graphs. So different names only count if
-        the other graph has one of them, too: then the nodes read different tensors.
+        exporter may give one tensor different names in two graphs. So different names only matter
+        if the other graph has one of them, too: then the nodes read different tensors.
 
         Args:
             left_name: The tensor that the node in the left graph reads.

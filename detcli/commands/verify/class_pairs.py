@@ -118,7 +118,7 @@ def _comparable(name: str) -> str:
 
 
 def warn_about_differences(pairs: ClassPairs, first: Sequence[str], second: Sequence[str]) -> None:
-    """Warn of classes that have other ids or other names, or that one model does not have.
+    """Warn about classes that have different ids or names, or that one model does not have.
 
     `first` and `second` are the class names of the two models, by class id.
     """

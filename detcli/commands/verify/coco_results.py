@@ -47,8 +47,8 @@ class _DetectedClass(NamedTuple):
 class CocoResults(SavedRun):
     """The right side of a comparison, if it is a file of COCO results in place of records.
 
-    All boxes are held in memory, since COCO results are in any order. They say nothing of how they
-    were made, such as the model and its settings.
+    All boxes are held in memory, since COCO results are in any order. They say nothing about how
+    they were made, such as the model and its settings.
     """
 
     def __init__(

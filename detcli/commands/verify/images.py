@@ -296,7 +296,7 @@ def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
 def open_results(
     request: VerifyRequest, inputs: Container[Path], rules: Rules, sides: Sequence[SideReport]
 ) -> Iterator[Results]:
-    """Begin a comparison, with a page if the user asked for one, which is completed at the end.
+    """Start a comparison, with a page if the user asked for one, which is completed at the end.
 
     Args:
         request: What the user asked for.

@@ -33,7 +33,7 @@ FIGURES = {
     "reordered": "images with pairs in another order",
     "disagreeing": "share of disagreeing boxes",
 }
-"""Numbers that may change while the verdict stays, and what a check calls them."""
+"""Numbers that may change while the verdict stays, and their names in a check."""
 
 
 class SelectedBy(StrEnum):
@@ -86,7 +86,7 @@ class TensorReport:
     The figures are None if the shapes differ or no value is finite.
     """
 
-    name: str  # of detectors "scores" and "boxes"
+    name: str  # for detectors, "scores" or "boxes"
     left: TensorSide
     right: TensorSide
     max_absolute: float | None
@@ -94,7 +94,7 @@ class TensorReport:
     max_scaled: float | None  # of the largest magnitude on the left; the tolerance limits it
     cosine: float | None
     agrees: bool  # within the tolerance, with NaN and infinities in the same places
-    source: str  # the input with the largest difference, which the figures are of
+    source: str  # the input with the largest difference; the figures are for it
 
     def failures(self, limit: float) -> Iterator[str]:
         """Yield a sentence about why the two tensors do not agree; nothing if they do.
@@ -144,7 +144,7 @@ class BisectReport:
     source: str  # the input that both graphs ran on
     node: NodeReport | None  # None if there is none, for the reason in `finding`
     finding: str  # what differs about it
-    output: TensorReport | None = None  # what it makes, or the next tensor that both graphs have
+    output: TensorReport | None = None  # its output, or the next tensor that both graphs have
     inputs: tuple[TensorReport, ...] = ()  # the nearest common tensors before it; all agree
     left_nodes: tuple[NodeReport, ...] = ()  # between the two in the first graph
     right_nodes: tuple[NodeReport, ...] = ()
@@ -382,7 +382,7 @@ class _Recheck:
     def _compare(
         self, title: str, *path: str, matters: bool = False
     ) -> Iterator[CertificateChange]:
-        """Yield a change if a value is not the same in both certificates.
+        """Yield a change if a value differs between the certificates.
 
         Args:
             title: What the change calls the value.
@@ -460,7 +460,7 @@ def _hash_by_source(hashes: FileCounts) -> dict[str, str | None]:
 
 
 def _hashes(images: object) -> FileCounts:
-    """Count the pairs of an input and its file's hash; an input may be there several times."""
+    """Count the pairs of an input and its file's hash; an input may occur several times."""
     return Counter((image["source"], _shown(image.get("sha256"))) for image in _images(images))
 
 

@@ -88,7 +88,7 @@ CONFIG_OPTIONS: tuple[str | OptionOverride, ...] = (
 
 @frozen
 class VerifyRequest:
-    """What to compare: the Config of both sides, and what verify has besides.
+    """What to compare: the Config of both sides, and the other options of verify.
 
     Raises:
         UsageError: The options contradict each other.
@@ -267,7 +267,7 @@ class VerifyRequest:
         return request
 
     def _check_certificate(self, certificate: Path) -> None:
-        """Refuse a certificate that is not JSON, or that would hold addresses with secrets."""
+        """Refuse a certificate that is not JSON, or that would hold URLs with secrets."""
         if certificate.suffix.lower() != ".json":
             raise UsageError(
                 f"--certificate {certificate} does not end with .json",
