@@ -215,8 +215,8 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
         return 0
 
     weight_shape = _known_shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
-    # Each element of the output takes equally many multiplications. A ConvTranspose goes the other
-    # way: it multiplies each element of its input equally often, and adds the products up.
+    # Each element of the output takes the same number of multiplications. A ConvTranspose goes the
+    # other way: it multiplies each element of its input equally often, and adds the products up.
     counted_tensor = node.output[0]
     if node.op_type == "ConvTranspose":
         counted_tensor = node.input[0]

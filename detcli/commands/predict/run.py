@@ -61,7 +61,7 @@ def predict_tuned(
     tables: Mapping[str, Any],
     states_before: Mapping[Path, OutputState],
 ) -> Counts:
-    """Detect in all inputs in this process, with the options that `detcli tune` found the fastest.
+    """Process all inputs in this process, with the options that `detcli tune` found fastest.
 
     A run in shards does not use these options, as its shards may run on other machines.
 
@@ -96,7 +96,7 @@ def predict_tuned(
 def predict_here(
     config: Config, states_before: Mapping[Path, OutputState] = NOTHING_KNOWN
 ) -> Counts:
-    """Detect in all inputs of a run in this process, and write records, images and labels.
+    """Process all inputs of a run in this process, and write records, images and labels.
 
     Args:
         config: The options of the run.
@@ -256,7 +256,7 @@ class _RecordFinisher:
         return self._watcher.unmatched_patterns
 
     def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:
-        """Have records say what made them: versions, the model's precision, the device."""
+        """Have records state what made them: versions, the model's precision, the device."""
         self._provenance = _provenance_step(self._run, model_path, settings)
 
     def finish(self, record: Record) -> Record | None:
@@ -417,7 +417,7 @@ def _parse_tuned(table: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the values of options that `detcli tune` wrote into a file, which may have changed.
 
     Raises:
-        UsageError: The table sets another option, or a value that its option does not take.
+        UsageError: The table sets a different option, or a value that its option does not take.
     """
     for option_name in table:
         if option_name not in TUNED_OPTIONS:

@@ -49,7 +49,7 @@ def predict_shards(config: Config) -> Counts:
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was published stays.
-        UsageError: The folder belongs to another run, or an input can be read only once, as
+        UsageError: The folder belongs to a different run, or an input can be read only once, as
             standard input and live sources can.
         DetcliError: The run cannot go on.
     """
@@ -189,7 +189,7 @@ def _report_earlier_failures(manifest: Manifest, plan: _Plan) -> None:
 def _shards_to_retry(
     store: Store, manifest: Manifest, failures_by_shard: Mapping[int, Counter[str]]
 ) -> dict[int, Shard]:
-    """Collect the shards with failures, by number; each has only the names that failed.
+    """Collect the shards with failures, by index; each has only the names that failed.
 
     Args:
         store: The folder of the run.

@@ -53,7 +53,7 @@ def begin_or_join(
     implied: Container[str] = (),
     extend: bool = False,
 ) -> OpenedRun:
-    """Write the manifest of a run in shards, or check that the existing one fits the inputs.
+    """Write the manifest of a run in shards, or check that the existing one matches the inputs.
 
     The manifest is the file with the settings of the run and the names of all its inputs. If it
     exists, an earlier call or another process has begun the run, and this call joins in.
@@ -67,8 +67,8 @@ def begin_or_join(
         extend: Whether names that the manifest lacks become more shards.
 
     Raises:
-        UsageError: The manifest was made with other settings or names; or there are parts without
-            a manifest; or there are neither inputs nor a manifest.
+        UsageError: The manifest was made with different settings or names; or there are parts
+            without a manifest; or there are neither inputs nor a manifest.
         StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
@@ -202,7 +202,7 @@ def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> Op
 def _find_changed_files(
     store: Store, manifest: Manifest, names: Iterable[Name]
 ) -> frozenset[bytes]:
-    """Find the inputs whose files have changed since the run detected in them.
+    """Find the inputs whose files have changed since the run processed them.
 
     A name may have a stamp, which is the size and the time of change of its file. A name that has
     no stamp now or had none then, such as a URL, cannot be compared, and counts as unchanged.
@@ -214,8 +214,8 @@ def _find_changed_files(
     if not differing_names:
         return frozenset()
 
-    # If --retry-failed has processed a name again, the stamp that its file had then counts, and not
-    # the one in the manifest. It is None if the name had none.
+    # If --retry-failed has processed a name again, the stamp that its file had then is used, and
+    # not the one in the manifest. It is None if the name had none.
     retry_stamps = Merge(store, manifest).stamps_of_retried_inputs()
     changed_hashes = set()
     for name in differing_names:
@@ -231,9 +231,9 @@ def _find_changed_files(
 def _names_with_other_stamps(manifest: Manifest, names: Iterable[Name]) -> list[Name]:
     """List the names whose files have changed since the manifest was written.
 
-    The stamp of a file, its size and time, tells. The manifest has a hash for each name: of the
-    name and its stamp, or of the name alone if its file had no stamp then. A name without a stamp
-    in the manifest counts as unchanged.
+    The stamp of a file, its size and time, shows this. The manifest has a hash for each name: of
+    the name and its stamp, or of the name alone if its file had no stamp then. A name without a
+    stamp in the manifest counts as unchanged.
     """
     hash_with_stamp = partial(hash_of, stamped=True)
     manifest_hashes = manifest.hashes(hash_with_stamp)

@@ -148,7 +148,7 @@ class RunSummary:
         self._saved_files.add(saved_paths)
 
     def _count_live_frame(self, origin: Origin) -> None:
-        """Count a frame of a live source, and note its time; only these have a time of day."""
+        """Count a frame of a live source, and record its time; only these have a time of day."""
         if origin.time is None or origin.time_s is None:
             return
         frames = self._frames_by_stream.get(origin.source)

@@ -87,7 +87,7 @@ class Tuning:
             located: The model.
             folder: A folder for temporary files, such as records.
             images: The images that the user named; may be none.
-            tolerance: How far boxes may differ, by name, as --tolerance has it; else the usual.
+            tolerance: How far boxes may differ, by name, as for --tolerance; else the default.
             budget_s: How long everything may take.
             data: Labelled data to measure the accuracy with, if any.
         """

@@ -370,7 +370,7 @@ def holds_saved_records(name: str) -> bool:
 
 
 def _begins_as_json(beginning: bytes) -> bool:
-    """Return whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
+    """Return whether a file begins with a brace or a bracket, as JSON does, unlike ONNX models."""
     mark = mark_of(beginning)  # the byte order mark with which some editors begin a file
     if mark:
         # In UTF-16 every second byte of a brace or bracket and its neighbours is 0.
@@ -379,7 +379,7 @@ def _begins_as_json(beginning: bytes) -> bool:
 
 
 def _raw_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the options that a certificate lists to text, as one would type them.
+    """Convert the options that a certificate lists to text, as they would be typed.
 
     A certificate is the JSON file of an earlier comparison, which is repeated with its options.
     Null and an empty object set nothing. A tolerance is an object in JSON, and becomes text such as

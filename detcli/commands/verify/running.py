@@ -194,7 +194,7 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
     """Load the models of both sides, or write into the report why detections are not compared.
 
     Random images show no objects, and a network that is not a detector finds none. Then only
-    tensors are compared, and the report of each side says nothing of the selection of boxes.
+    tensors are compared, and the report of each side says nothing about the selection of boxes.
 
     Args:
         plan: What to compare.

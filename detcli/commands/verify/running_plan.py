@@ -269,7 +269,7 @@ def _plan_sides(
 def _rules_of_running(
     request: VerifyRequest, first_model: ModelFile, second_side: SidePlan, tolerance: Tolerance
 ) -> Rules:
-    """Return the rules of a comparison of two runs: which detections count, and how they match.
+    """Return the rules for comparing two runs: which detections are used, and how they match.
 
     Args:
         request: What the user asked for.
@@ -296,7 +296,7 @@ def _rules_of_running(
 def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:
     """Find the models of both sides, and download them if necessary.
 
-    Without a second model in the request, both are the same object, which is read once.
+    If the request has no second model, both are the same object, which is read once.
     """
     settings = request.config.settings
     names = [request.model]
@@ -372,7 +372,7 @@ def _require_graph_selection(request: VerifyRequest, second: ModelFile) -> None:
 
 
 def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
-    """Pair the classes of the second model with those of the first, and warn of differences.
+    """Pair the classes of the second model with those of the first, and warn about differences.
 
     Returns:
         None if classes are compared by their ids: the models are the same, or one of them is not

@@ -227,11 +227,11 @@ def _copy_pipe(name: str, copy: IO[bytes]) -> None:
 
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
-    """Return the rules for comparing two saved runs: which detections count, and how they match.
+    """Return the rules for comparing two saved runs: the detections to use, and how they match.
 
     A run has no detections below the confidence that it ran with. So by default, only detections
     above the higher of the two confidences count, which both runs would have recorded. For example,
-    of runs with 0.2 and 0.5 only detections above 0.5 are compared.
+    for runs with 0.2 and 0.5, only detections above 0.5 are compared.
 
     Args:
         runs: Both saved runs.
@@ -241,7 +241,7 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     recorded_confs = _recorded_confs(runs)
     conf = request.config.settings.conf  # None unless --conf is set
     if conf is None:
-        # A run with --conf 0.5,person=0.2 has persons above 0.2, which count as well.
+        # A run with --conf 0.5,person=0.2 has persons above 0.2, which are used as well.
         conf = max(_lowest_confs(recorded_confs), default=DEFAULT_CONF)
 
     # A detection below this score may lack its counterpart only because the other run dropped it.

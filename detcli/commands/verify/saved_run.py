@@ -77,11 +77,11 @@ class SavedRun:
         self.common_folder = ""
 
         # Usually a single element, as all records have the same settings. A run that was resumed
-        # with other settings has several.
+        # with different settings has several.
         self.settings: list[dict[str, Any]] = []
         # Facts such as the versions of libraries, from the first record that has any.
         self.provenance: dict[str, str | None] | None = None
-        # The different values of these fields, in the order in which they appear. They are the keys
+        # The distinct values of these fields, in the order in which they appear. They are the keys
         # of a dict, as a set has no order.
         self.distinct_values: dict[str, dict[str, None]] = {
             "model": {},

@@ -23,7 +23,7 @@ from detcli.core.text import escape_unprintable, short_number
 MAX_WORST = 10  # images in the table of the worst; also kept of saved runs although they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
-# Of the table of the worst images; those in NUMBERS are aligned to the right.
+# The columns of the table of the worst images; those in NUMBERS are aligned to the right.
 COLUMNS = ("image", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
 

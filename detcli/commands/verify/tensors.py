@@ -111,7 +111,7 @@ class Probe:
     def fetch(self, image: Image, names: Iterable[str]) -> dict[str, Tensor]:
         """Run the network on an image and return some of its tensors.
 
-        The graph is loaded again only if other tensors are asked for than before.
+        The graph is loaded again only if the tensors that are asked for differ from before.
 
         Args:
             image: The image.
@@ -171,7 +171,7 @@ def image_input(file: ModelFile) -> ValueInfoProto:
         ModelError: The network has no such input, or it has other inputs as well.
     """
     if file.contract is not None:
-        # The graph that detcli runs of a detector has one input, for images.
+        # The graph that detcli runs for a detector has one input, for images.
         inputs = GraphIndex(file.body().graph).image_inputs()
         return inputs[0]
 
@@ -374,7 +374,7 @@ class OutputComparison:
     def add(self, image: Image, source: str) -> None:
         """Run both networks on one more image, and compare their outputs.
 
-        Of each pair of outputs the report of the image with the largest difference is kept.
+        For each pair of outputs, the report of the image with the largest difference is kept.
 
         Args:
             image: The image.
