@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "predict": "Detect objects in images and videos.",
-    "merge": "Merge the parts of a sharded run, or write a file of records in another format.",
+    "merge": "Merge the parts of a sharded run, or write a file of records in a different format.",
     "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
     "report": "Make an HTML report from the records of an earlier run.",
     "count": "Count images and boxes in records, by class, folder, day, hour, zone or burst.",
