@@ -84,7 +84,7 @@ def open_tensors(
         device: The device's name, or "auto", as for `open_backend`.
         graph: A serialised ONNX model.
         title: What the graph is called in errors.
-        options: Settings of the device; only the memory limit and the precision count.
+        options: Settings of the device; only the memory limit and the precision are used.
 
     Raises:
         UsageError: No device has this name.
@@ -178,8 +178,8 @@ def _engine_of(device: Device) -> "Engine":
 def _open_on_best_device(load: Callable[["Engine", Device], Opened]) -> Opened:
     """Load a model or a graph on the first of `FASTER_THAN_CPU` that works, else on the CPU.
 
-    A device that is absent is passed over silently, as is usual; of a device that is there and
-    fails, the user is warned.
+    An absent device is skipped silently, as that is the usual case; for a device that is present
+    but fails, the user is warned.
     """
     absences = []
     failures = []
@@ -200,10 +200,10 @@ def _open_on_best_device(load: Callable[["Engine", Device], Opened]) -> Opened:
 
 
 def _reason_for_absence(device: Device) -> str:
-    """Say why this machine lacks a device, without loading anything on it; empty if it is there.
+    """Return why this machine lacks a device, loading nothing on it; empty if it has the device.
 
     Raises:
-        DeviceError: NVIDIA's driver is there, but does not work.
+        DeviceError: NVIDIA's driver is installed, but does not work.
     """
     if not device.is_gpu:
         if has_openvino():
@@ -229,12 +229,12 @@ def _mention_tensorrt(device: Device) -> None:
 
 
 def _report_choice(name: str, absences: Sequence[str], failures: Sequence[str]) -> None:
-    """Say which device "auto" chose: as a warning if a better device failed, else in the log.
+    """Report which device "auto" chose: as a warning if a better device failed, else in the log.
 
     Args:
         name: The device that was chosen.
         absences: Why better devices are missing.
-        failures: Why better devices that are there could not be used.
+        failures: Why better devices that are present could not be used.
     """
     if failures:
         message = f"{name} is used: {'; '.join(failures)}"

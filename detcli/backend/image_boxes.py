@@ -15,7 +15,7 @@ MAX_FRACTION = 1.5
 """Pixels: where no box of an image reaches further, a warning says that they may be fractions."""
 
 
-# A network may give boxes near the largest float32 number. Arithmetic on them overflows, and
+# A network may output boxes near the largest float32 number. Arithmetic on them overflows, and
 # `to_detections` drops such boxes with a warning of ours instead of NumPy's.
 @np.errstate(over="ignore", invalid="ignore")
 def detect_all(

@@ -57,7 +57,7 @@ PACKAGED_LIBRARIES = ("cudart", "cublasLt", "cublas", "nvrtc", "curand", "cufft"
 
 LOADER_PATH = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
 
-# What a library belongs to and what installs it, by the start of its name; the first match counts.
+# What a library belongs to and what installs it, by the start of its name; the first match is used.
 OWNERS = {
     ("libcuda.", "nvcuda"): ("NVIDIA's driver", "install the NVIDIA driver"),
     ("libnvinfer", "libnvonnxparser", "nvinfer", "nvonnxparser"): ("TensorRT", TENSORRT_PACKAGE),
@@ -69,7 +69,7 @@ OWNERS = {
 OTHER_OWNER = ("a shared library", f"let the loader find it ({LOADER_PATH})")
 
 # Messages of the loader of Linux's C library: a library is missing; it is too old (as in "A:
-# version `V' not found (required by B)"); or it is of a different version, and lacks a function.
+# version `V' not found (required by B)"); or it has a different version, and lacks a function.
 MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
 OLD = re.compile(r"(?P<library>[^:]+): version [`'](?P<version>.+?)' not found.*?(?P<by>[^/ ]+)\)")
 SYMBOL = re.compile(
@@ -147,7 +147,7 @@ def require_code(ordinal: int) -> None:
     If it does not, ONNX Runtime loads a model nevertheless, and then fails on each image.
 
     Args:
-        ordinal: The number of the GPU in CUDA, from 0.
+        ordinal: The CUDA ordinal of the GPU, from 0.
 
     Raises:
         DeviceError: It contains none; the hint names the extra of detcli that does.
@@ -188,7 +188,7 @@ def require_one_cuda() -> None:
 
 
 def runtime_cuda() -> str | None:
-    """Tell the version of CUDA that ONNX Runtime was built for, such as "13.0".
+    """Return the version of CUDA that ONNX Runtime was built for, such as "13.0".
 
     None if ONNX Runtime does not say, as when it was built for the CPU only.
     """
@@ -200,7 +200,7 @@ def runtime_cuda() -> str | None:
 
 
 def summary(failures: Sequence[Unloadable]) -> str:
-    """Join the libraries that do not load into one text: the missing first, then the faulty.
+    """List the libraries that do not load in one string: missing ones first, then faulty ones.
 
     For example "missing: libcudnn.so.9 (cuDNN); faulty: libstdc++.so.6 (the C++ runtime: too old:
     ...)".
@@ -262,7 +262,7 @@ def _load_packaged_libraries() -> None:
 
 
 def explain(name: str, message: str) -> Unloadable:
-    """Say which library is at fault when the loader could not load one, and what installs it.
+    """Find out which library is at fault when one could not be loaded, and what installs it.
 
     The fault often lies with another library, which the first depends on. The message names it.
 
@@ -320,7 +320,7 @@ def _owner_and_remedy(library: str) -> tuple[str, str]:
 
 
 def _tensorrt_remedy() -> str:
-    """Say what to do if TensorRT is missing: the command that installs it, if that helps.
+    """Describe what to do if TensorRT is missing: the command that installs it, if that helps.
 
     The command is for the CUDA that ONNX Runtime was built for. If TensorRT supports none of this
     machine's GPUs, it is a sentence that says so instead.
@@ -341,13 +341,13 @@ def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
 
 
 def faster_with_tensorrt(ordinal: int) -> str:
-    """Say that TensorRT could be faster than CUDA on a GPU; empty if it cannot run there.
+    """Return the advice that TensorRT could be faster on a GPU; empty if it cannot run there.
 
     For that, ONNX Runtime needs the provider, the GPU must not be too old, and TensorRT has to be
     installed. It is not loaded to find out, as that takes half a gigabyte.
 
     Args:
-        ordinal: The number of the GPU in CUDA, from 0.
+        ordinal: The CUDA ordinal of the GPU, from 0.
     """
     if TENSORRT not in onnxruntime.get_available_providers():
         return ""

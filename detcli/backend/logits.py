@@ -77,7 +77,7 @@ def logit_threshold(conf: float) -> float:
         (inf, -1.0986)
     """
     threshold = np.float32(conf)
-    # The float32 numbers are searched by their positions in ascending order, see
+    # This is a binary search over the float32 numbers by their positions in ascending order, see
     # `_float32_at_position`. At every step, the sigmoid of the number at `low` is not above the
     # confidence, and that of the number at `high` is; both are only assumed at the start.
     low = -INFINITY_BITS

@@ -62,9 +62,9 @@ class CudaExtra:
 def _can_run(gpu_version: tuple[int, int], code: re.Match[str]) -> bool:
     """Return whether a GPU can run code that was compiled for an architecture, by NVIDIA's rules.
 
-    "sm_86" is machine code, for GPUs of the same major version from the minor version on: 8.6 and
-    8.9. "sm_90a" is machine code for 9.0 alone. "compute_90" is an intermediate language that the
-    driver compiles for 9.0 and every later GPU.
+    "sm_86" is machine code, for GPUs with the same major version and at least that minor version:
+    8.6 and 8.9. "sm_90a" is machine code for 9.0 alone. "compute_90" is an intermediate language
+    that the driver compiles for 9.0 and every later GPU.
 
     Args:
         gpu_version: Major and minor version of the GPU's compute capability.
@@ -301,7 +301,7 @@ def _describe_gpu(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
 
     Args:
         driver: The driver's shared library, after `cuInit`.
-        ordinal: The number of the GPU in CUDA, from 0.
+        ordinal: The CUDA ordinal of the GPU, from 0.
     """
     device = ctypes.c_int()
     name = ctypes.create_string_buffer(MAX_NAME)

@@ -107,7 +107,7 @@ class _Opener:
     """Opens either graph of a model on the CPU."""
 
     model: PreparedModel
-    threads: int  # that share the work of a node
+    threads: int  # how many share the work of a node
     spins: bool  # whether they keep busy while they wait
 
     def open(self, graph: bytes) -> TensorSession:

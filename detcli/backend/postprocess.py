@@ -7,27 +7,27 @@ axes swapped.
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
 settled as in `detcli.data.topk`, so that its rows and their order are fully determined:
 
-1. The score of an anchor for a class counts only if it is strictly above the confidence of that
-   class. Anchor score = maximum of its scores that count; an anchor without any is left out.
-2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
-3. Of their `K x C` scores, keep the `max_det` highest that count. The position of a score is the
-   rank of its anchor times C, plus its class; of equals, the lower position comes first: the better
-   anchor, and of one anchor the lower class. Where only an anchor's best class counts, that is the
-   lowest of equals.
+1. The score of an anchor for a class is used only if it is strictly above the confidence of that
+   class. Anchor score = maximum of its scores that are used; an anchor without any is left out.
+2. Keep the `max_det` anchors with the highest anchor score; among equal ones, the lower anchor
+   first.
+3. Keep the `max_det` highest of their `K x C` scores that are used. The position of a score is the
+   rank of its anchor times C, plus its class; among equal scores, the lower position comes first:
+   the better anchor, and within an anchor the lower class. Where only an anchor's best class is
+   used, that is the lowest of equally good ones.
 
-Where all classes have one confidence, it does not matter whether it is applied first or last: what
-is not above it ranks after all that is.
+Where all classes have the same confidence, it does not matter whether it is applied first or last:
+all scores that are not above it rank after those that are.
 
-NaN ranks below everything and never counts. Scores are compared as float32; those of quantised
+NaN ranks below everything and is never used. Scores are compared as float32; those of quantised
 heads may exceed 1 and are clipped to 1 at the end. The scores of a head may be logits: these are
-compared instead, also where the sigmoid rounds two of them to one score, and what is kept gets the
-sigmoid at the end, on the host, for every backend.
+compared instead, even where the sigmoid rounds two of them to the same score, and the sigmoid is
+applied to what is kept at the end, on the host, for every backend.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
 suppression of each anchor's best class replaces steps 2 and 3; it drops duplicates, or blends them
-into the box that stays. With `MultiLabel.NEVER`, only an
-anchor's best class counts too: at most one row for each anchor. The best class is one whose score
-counts.
+into the box that stays. With `MultiLabel.NEVER`, only an anchor's best class is used as well: at
+most one row for each anchor. The best class is one whose score is above its confidence.
 
 A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` keeps those that are
 wanted.
@@ -50,7 +50,7 @@ from detcli.model.contract import Contract, Layout, MultiLabel, ScoreForm
 HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
 # Scores above it cannot be probabilities: these end at 1, though the rounding of a coarsely
-# quantised head may give 1.5.
+# quantised head may result in 1.5.
 MAX_PLAUSIBLE_SCORE = 2
 
 
@@ -261,7 +261,7 @@ def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
     warn_about_nan(int(nan_count), len(all_rows))
     confident: Floats = all_rows[scores > np.float32(conf)]
 
-    class_ids = confident[:, 5]  # floats, which a broken graph may give fractions
+    class_ids = confident[:, 5]  # floats; a broken graph may output fractions
     is_whole = class_ids == np.floor(class_ids)
     class_exists = (class_ids >= 0) & (class_ids < class_count) & is_whole
     _warn_about_unknown_classes(class_ids[~class_exists])
@@ -353,7 +353,7 @@ def _select_scores_of_best_anchors(scores: Floats, options: SelectionOptions) ->
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
 
     # Leave out scores that cannot be among the best `max_det`, so that they need not be sorted. If
-    # there are `max_det` anchors, their best scores fill all places: nothing lower counts.
+    # there are `max_det` anchors, their best scores fill all places: no lower score is selected.
     if len(anchors) < options.max_det:
         is_candidate = flat_scores > np.float32(options.conf)
     else:
@@ -361,7 +361,7 @@ def _select_scores_of_best_anchors(scores: Floats, options: SelectionOptions) ->
         is_candidate = flat_scores >= lowest_best_score
     candidate_positions = np.flatnonzero(is_candidate)  # in `flat_scores`
 
-    # Of equal scores, `top_k` prefers the lower position, which is that of the better anchor.
+    # Among equal scores, `top_k` prefers the lower position, which is that of the better anchor.
     score, best = top_k(flat_scores[candidate_positions], options.max_det)  # (M,)
     selected_positions = candidate_positions[best]  # (M,), in `flat_scores`
     anchor_rank, class_index = np.divmod(selected_positions, class_count)
@@ -390,9 +390,9 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> Indices:
 def _select_best_class(scores: Floats, options: SelectionOptions) -> _SelectedScores:
     """Select the anchors above the confidence, each with its best class only.
 
-    Of classes with equal scores, the lowest counts; of anchors with equal scores, the lower one
-    comes first. At most `max_det` anchors are left, or all of them if non-maximum suppression is to
-    follow, which limits their number itself.
+    Among classes with equal scores, the lowest is used; among anchors with equal scores, the lower
+    one comes first. At most `max_det` anchors are left, or all of them if non-maximum suppression
+    is to follow, which limits their number itself.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -415,8 +415,7 @@ def _select_every_class(scores: Floats, options: SelectionOptions) -> _SelectedS
     """Select each anchor with each class whose score is above the confidence, the best first.
 
     All of them are candidates for non-maximum suppression, so their number is not limited here.
-    Where scores are equal, the lower anchor comes first. Where they are of one anchor, the lower
-    class does.
+    Where scores are equal, the lower anchor comes first, and within an anchor the lower class.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -453,7 +452,7 @@ def _best_score_of_anchors(scores: Floats) -> Floats:
 
 
 def _has_nan(numbers: Floats) -> bool:
-    """Return whether any of some numbers is NaN, since their maximum is NaN then, too."""
+    """Return whether any of the numbers is NaN, as their maximum is NaN then, too."""
     return numbers.size > 0 and bool(np.isnan(numbers.max()))
 
 

@@ -126,7 +126,7 @@ def _image_rows_and_weights(
     block_end = block.source_rows.stop - border.before
 
     first_row = max(block_start, 0)
-    end_row = max(first_row, min(block_end, image_height))  # empty if all rows are of the border
+    end_row = max(first_row, min(block_end, image_height))  # empty if all rows belong to the border
     first_column = first_row - block_start  # of the weights, which have a column for each row
     end_column = end_row - block_start
     return slice(first_row, end_row), block.weights[:, first_column:end_column]
@@ -147,8 +147,8 @@ class _Taps:
 
     first: npt.NDArray[np.int64]  # (target,): the first source position
     end: npt.NDArray[np.int64]  # (target,): one after the last source position
-    # (target, taps): the weights of the source positions from `first` on, which add up to 1. They
-    # are 0 from `end` on, where a target position has fewer taps than others.
+    # (target, taps): the weights of the source positions that begin at `first`, which add up to 1.
+    # From `end` onwards they are 0, where a target position has fewer taps than others.
     weights: Doubles
 
 
@@ -175,7 +175,7 @@ def _weight_blocks(
 
         weights = np.zeros((end - begin, source_end - source_begin))
         for target_row in range(begin, end):
-            # This output row is made of the source rows from `first` on, `tap_count` in all.
+            # This output row is made of `tap_count` source rows, which begin at `first`.
             first = int(taps.first[target_row])
             tap_count = int(taps.end[target_row]) - first
             row_in_block = target_row - begin
@@ -250,7 +250,7 @@ def _cubic(offsets: Doubles) -> Doubles:
 
 
 def _triangle(offsets: Doubles) -> Doubles:
-    """Weigh pixels by their distance as Pillow's BILINEAR does: 1 at the centre, 0 from 1 on."""
+    """Weigh pixels by their distance as Pillow's BILINEAR does: 1 at the centre, 0 beyond 1."""
     return np.asarray(np.maximum(1 - np.abs(offsets), 0))
 
 
@@ -420,7 +420,7 @@ def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, B
         level: The value of the border's pixels.
     """
     full_size = letterbox.picture
-    bordered_size = letterbox.bordered_size or full_size  # None without a border
+    bordered_size = letterbox.bordered_size or full_size  # None if there is no border
     borders = []
     for axis in (0, 1):  # height and width
         length = image.shape[axis]

@@ -196,7 +196,7 @@ def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
     """Run a task on a network, and give up if it does not finish in time.
 
     A graph that is damaged or malicious may never finish, even while it is loaded and its
-    constants are folded. Seconds in which the process is suspended do not count.
+    constants are folded. Time in which the process is suspended is not counted.
 
     Args:
         limit_s: How many seconds the task may take.
@@ -250,7 +250,7 @@ def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
 
 
 def is_out_of_memory(reason: str) -> bool:
-    """Tell by the message of a library that failed whether memory ran out."""
+    """Return whether memory ran out, by the message of the library that failed."""
     message = reason.lower()
     return any(words in message for words in OUT_OF_MEMORY)
 
@@ -261,7 +261,8 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
     Args:
         shape: The shape of the batch, `(B, 3, H, W)`.
         reason: The message of the library that ran out of memory.
-        fixed: Whether the graph takes batches of this size only, so that a smaller is no remedy.
+        fixed: Whether the graph takes batches of this size only, so that a smaller one does not
+            help.
     """
     image_count = shape[0]
     images = f"{image_count} images"

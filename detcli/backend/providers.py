@@ -36,10 +36,10 @@ def cuda_provider(
     """Name ONNX Runtime's CUDA provider, with options for boxes that equal the CPU's.
 
     Args:
-        ordinal: The number of the GPU in CUDA, from 0.
+        ordinal: The CUDA ordinal of the GPU, from 0.
         stream: The address of the CUDA stream that the network is to run on; None lets the
             provider create a stream.
-        options: What the user chose for the device; only the memory limit counts here.
+        options: What the user chose for the device; only the memory limit is used here.
         half: Whether the network computes in float16 only.
         graph: Whether a run is captured as a CUDA graph, which later runs replay.
     """
@@ -98,7 +98,7 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
     largest_batch = max(BATCHES)
 
     def shape_text(batch: int, size: tuple[int, int]) -> str:
-        """Write a shape such as "images:1x3x640x640", with what the graph fixes of it."""
+        """Format a shape such as "images:1x3x640x640", with the sizes that the graph fixes."""
         height, width = contract.input_size or size
         return f"{contract.input_name}:{contract.batch or batch}x3x{height}x{width}"
 
@@ -122,7 +122,7 @@ def tensorrt_provider(
     and replays it with the memory addresses of the recorded run even if a later run uses others.
 
     Args:
-        ordinal: The number of the GPU in CUDA, from 0.
+        ordinal: The CUDA ordinal of the GPU, from 0.
         stream: The address of the CUDA stream that the network is to run on.
         options: What the user chose for the device: float16, and a memory limit.
         model: The model that the provider is to run.

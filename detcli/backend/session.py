@@ -109,7 +109,7 @@ class OptionRefusedError(ModelError):
     """ONNX Runtime cannot use an option of a provider with this graph, but may run it without.
 
     Such an option is the capture of CUDA graphs, or the range of input shapes for TensorRT. Where
-    TensorRT takes only parts of the graph, these have other inputs than those that are described.
+    TensorRT takes only parts of the graph, their inputs differ from those that are described.
     """
 
 
@@ -418,7 +418,7 @@ def optimised(graph: bytes, level: Any, title: str) -> bytes:  # noqa: ANN401
         title: What the graph is called in errors.
 
     Returns:
-        A serialised model; from the level ORT_ENABLE_EXTENDED on, other runtimes and providers
+        A serialised model; at the level ORT_ENABLE_EXTENDED and above, other runtimes and providers
         lack some of its operators.
 
     Raises:

@@ -121,7 +121,7 @@ def free_input_size(model: ModelProto, image: str) -> None:
     for node in model.graph.node:
         if node.op_type != "Reshape":
             continue
-        # Of several reshapes in a row, the last may restore the shape from before the first.
+        # The last of several reshapes in a row may restore the shape from before the first.
         unreshaped = index.before(node.output[0], RESHAPES)
         unreshaped_dims = index.shapes[unreshaped]
         has_known_shape = bool(unreshaped_dims) and all(

@@ -1,8 +1,8 @@
 """Scores that a graph rounds so coarsely that none is left: what rounds them is taken out.
 
 Tools that quantise every tensor give boxes in pixels and scores from 0 to 1, once they are joined,
-one scale. In 8 bits that is 2.5 for pixels up to 640, and every score becomes 0. What is before
-the joint is right, so the rounding after it is left out.
+a single scale. In 8 bits that is 2.5 for pixels up to 640, and every score becomes 0. The values
+before the joint are right, so the rounding after it is left out.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ SCORE_ARITHMETIC = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
 class Rounding:
     """A QuantizeLinear, or several that are joined, and the DequantizeLinear after them."""
 
-    dequantised: str  # the tensor that the DequantizeLinear gives
+    dequantised: str  # the output of the DequantizeLinear
     step: float  # from one number that 8 bits can hold to the next
 
     @property

@@ -122,12 +122,12 @@ class Preprocessing:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     bgr: bool = False  # channels are blue, green, red instead of red, green, blue
     pad: int = 114
-    # for LETTERBOX and CORNERS, the most pixels that height and width of a resized image may have,
-    # where the input has more
+    # for LETTERBOX and CORNERS, the maximum height and width of a resized image in pixels, where
+    # the input is larger
     longest: int | None = None
     # for LETTERBOX and CORNERS, the largest factor by which a small image is enlarged, at least 1
     enlarge: float | None = None
-    # for SHORTEST_EDGE, the length of the shorter edge and the most that the longer one may have
+    # for SHORTEST_EDGE, the length of the shorter edge and the maximum length of the longer one
     edges: tuple[int, int] | None = None
     multiple: int = 1  # for SHORTEST_EDGE, what height and width are rounded down to a multiple of
 
@@ -163,12 +163,12 @@ class Contract:
     box_fractions: bool = False
     score_form: ScoreForm = ScoreForm.FINAL
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
-    # the most detections that its family takes from an image; None where any number
+    # the maximum number of detections that its family takes from an image; None for any number
     max_detections: int | None = None
-    within_anchors: bool = False  # that is as many as the head has anchors
-    clips: bool = True  # boxes end at the edges of the image, as its family has them
+    within_anchors: bool = False  # no more detections than the head has anchors
+    clips: bool = True  # boxes end at the edges of the image, as in its family
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
-    class_conf: tuple[tuple[int, float], ...] = ()  # and those of single classes, by class id
+    class_conf: tuple[tuple[int, float], ...] = ()  # and those of individual classes, by class id
     tile: Tiling | None = None  # the tiles that it recommends
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
     # family's; None where there is one box for each object
@@ -251,7 +251,7 @@ class Contract:
         the graph selects detections itself, as they do not show which anchor they come from.
 
         Args:
-            nms: The IoU of non-maximum suppression; None without suppression.
+            nms: The IoU of non-maximum suppression; None if there is none.
             unique: Whether the user asked for the best class alone, by `--unique`.
         """
         is_selected_by_graph = self.layout is Layout.ROWS
@@ -288,7 +288,7 @@ class Contract:
 
     @property
     def min_conf(self) -> float:
-        """The lowest confidence above which detections of any class count, unless asked for."""
+        """The lowest confidence above which detections of any class are kept by default."""
         conf = DEFAULT_CONF if self.conf is None else self.conf
         for _, class_conf in self.class_conf:
             conf = min(conf, class_conf)
@@ -318,7 +318,7 @@ FROM_JSON: dict[str, Callable[[Any], Any]] = {
 def _from_json(fields: Fields) -> Fields:
     """Return fields that were read from JSON with the types that JSON does not have.
 
-    These are the values of enumerations, tuples and tilings, which are texts, lists and objects
+    These are the values of enumerations, tuples and tilings, which are strings, lists and objects
     there.
     """
     values = {}
@@ -329,14 +329,14 @@ def _from_json(fields: Fields) -> Fields:
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
-    """Turn lists of JSON, also within lists, into the tuples that they were; others stay."""
+    """Turn lists of JSON, including nested ones, back into tuples; keep other values."""
     if isinstance(value, list):
         return tuple(_tuples(entry) for entry in value)
     return value
 
 
 COCO_FROM = {91: 0, 90: 1}
-"""COCO's number of the first class, by the number of classes, in models that keep unused numbers.
+"""COCO's id of the first class, by the number of classes, in models that keep unused ids.
 
 DETR, RF-DETR and torchvision begin at 0, which is unused; TensorFlow's models at 1.
 """
@@ -355,9 +355,9 @@ NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 
 
 def parse_names(text: str) -> list[str] | None:
-    """Read the names of classes from a list, or a mapping by class id, in a text.
+    """Read the names of classes from a string that holds a list, or a mapping by class id.
 
-    The text is in JSON or Python notation: exporters write `{0: 'person', 2: 'car'}` to the
+    The string is in JSON or Python notation: exporters write `{0: 'person', 2: 'car'}` to the
     metadata of a model. In this example, the missing class 1 is named "class_1".
 
     Returns:
@@ -386,7 +386,7 @@ def parse_names(text: str) -> list[str] | None:
 
 
 def _parse_literal(text: str) -> Any:  # noqa: ANN401 - whatever it says
-    """Return the value that a text has in JSON or Python notation; None for any other text."""
+    """Return the value that a string has in JSON or Python notation; None for any other string."""
     try:
         return json.loads(text)
     except ValueError:
@@ -406,10 +406,10 @@ class NamesWithOrigin(NamedTuple):
 
 
 def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> NamesWithOrigin:
-    """Find the names of a model's classes, and say where they are from.
+    """Find the names of a model's classes, and where they come from.
 
-    They are those in the metadata. Without any there, they are those of the model's family, or
-    COCO's, if the number of classes fits; or else "class_0", "class_1" and so on.
+    They are those in the metadata. If it has none, they are those of the model's family, or COCO's,
+    if the number of classes matches; or else "class_0", "class_1" and so on.
 
     Args:
         text: The names in the metadata, as `parse_names` reads them; may be empty.
@@ -435,9 +435,9 @@ def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> NamesWith
 
 
 def _names_by_coco_ids(count: int) -> tuple[str, ...]:
-    """Return the names of classes that have the numbers of COCO, which leave some out.
+    """Return the names of classes that have COCO's ids, which leave some numbers out.
 
-    COCO has 80 classes, with numbers from 1 to 90; models may give scores for the others, too.
+    COCO has 80 classes, with ids from 1 to 90; models may output scores for the unused ids, too.
 
     Args:
         count: The number of classes of the model, which is a key of COCO_FROM.
@@ -540,7 +540,7 @@ def class_ids(classes: Iterable[str | int], names: tuple[str, ...]) -> frozenset
 
 
 def _class_hint(text: str, names: tuple[str, ...]) -> str:
-    """Write a hint for a class that the model does not have.
+    """Return a hint for a class that the model does not have.
 
     It suggests a name that means the same or is spelled similarly, or lists the first of all names.
 
@@ -556,7 +556,7 @@ def _class_hint(text: str, names: tuple[str, ...]) -> str:
 
 
 def _synonym(text: str, names: tuple[str, ...]) -> str | None:
-    """Find the first of a model's names that means the same as a text; None if there is none."""
+    """Find the first of a model's names that means the same as a string; None if there is none."""
     synonyms: set[str] = set()
     for group in SYNONYMS:
         if text.lower() in group:
@@ -570,7 +570,7 @@ def _synonym(text: str, names: tuple[str, ...]) -> str | None:
 def class_conf_by_id(
     class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> dict[int, float]:
-    """Return the confidences of single classes, by class id.
+    """Return the confidences of individual classes, by class id.
 
     If several classes have the same name, that name sets the confidence of all of them.
 

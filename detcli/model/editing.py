@@ -401,7 +401,7 @@ def renew_shapes(model: ModelProto) -> ModelProto:
 
 
 def _contradiction(message: str) -> str:
-    """Say at which node shapes contradict each other, by the message of ONNX's inference.
+    """Name the node where shapes contradict each other, by the message of ONNX's inference.
 
     Examples:
         >>> _contradiction("(op_type:Squeeze, node name: s/6): [ShapeInferenceError] (1) vs (4)")
@@ -431,7 +431,7 @@ def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:
 
 
 def names_entry(names: Sequence[str]) -> dict[str, str]:
-    """Write class names as the metadata entry of Ultralytics' exporter: `{0: 'person', ...}`."""
+    """Format class names as the metadata entry of Ultralytics' exporter: `{0: 'person', ...}`."""
     return {"names": str(dict(enumerate(names)))}
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 MAX_BYTES = (1 << 31) - 1
-"""The most that protobuf can hold in one message, and so the most that a runtime can be given."""
+"""The maximum size of a protobuf message, and so of what a runtime can be given."""
 
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
-"""Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
+"""Bits of the types whose names do not contain them, unlike UINT4, BFLOAT16 and FLOAT8E5M2."""
 
 NUMBER_FIELDS = (
     "float_data",
@@ -44,7 +44,7 @@ NUMBER_FIELDS = (
 """The lists in which a tensor may have its elements, in place of raw data."""
 
 MAX_PACKED = 16
-"""The most elements that share an entry of a 32-bit list: 16 of the smallest type, of 2 bits."""
+"""The maximum number of elements in an entry of a 32-bit list: 16 of the smallest type, 2 bits."""
 
 
 class ChangedError(ModelError):
@@ -144,7 +144,7 @@ def load_external(model: "ModelProto", path: Path, limit: int) -> tuple[External
     Raises:
         ModelError: A file cannot be read, or the data is more than the limit.
         ChangedError: A file was written while it was read.
-        ValueError: A tensor has other data than its shape and type say.
+        ValueError: The data of a tensor does not match its shape and type.
     """
     from onnx import TensorProto
 
@@ -178,7 +178,7 @@ def _external_tensors(
 
     Raises:
         ModelError: The external data is more than the limit.
-        ValueError: A tensor in the model itself has other data than its shape and type say.
+        ValueError: The data of a tensor in the model itself does not match its shape and type.
     """
     from onnx import TensorProto
 
@@ -238,7 +238,7 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
         ModelError: The file ends before the tensor does.
         ValueError: The tensor says that its data begins before the file.
     """
-    # ONNX stores such a reference as texts: {"offset": "4096", "length": "1024"}.
+    # ONNX stores such a reference as strings: {"offset": "4096", "length": "1024"}.
     reference: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     size = _byte_size(tensor)  # by the tensor's shape and type
     start = int(reference.get("offset") or 0)
@@ -269,7 +269,7 @@ def _byte_size(tensor: "TensorProto") -> int:
     Elements of less than 8 bits are packed, so the last byte may be filled in part.
 
     Raises:
-        ValueError: Its elements are texts, or its shape is impossible.
+        ValueError: Its elements are strings, or its shape is impossible.
     """
     from onnx import TensorProto
 

@@ -73,7 +73,7 @@ def _family_without_suppression(
     no_object: int | None = None,
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS,
 ) -> Family:
-    """Return a family that gives one box for each object, as DETR and its successors do.
+    """Return a family that outputs one box for each object, as DETR and its successors do.
 
     Nothing has to be suppressed, boxes are fractions of the image, and may reach beyond it.
 
@@ -81,7 +81,7 @@ def _family_without_suppression(
         name: The family's name.
         source: Where its facts are from.
         preprocessing: What its networks were trained with; None where that differs.
-        matches: Tells whether a head is of this family.
+        matches: Returns whether a head belongs to this family.
         no_object: The index of the score that says that there is no object, if there is one.
         multi_label: Whether a query may give a detection for each of several classes.
     """
@@ -122,9 +122,9 @@ YOLOX = Family(
     ),
 )
 
-# The order counts: a graph is of the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
-# YOLO-NAS are in front of "YOLO, boxes apart", which would take their files; tests read a head of
-# each family as that family.
+# The order matters: a graph belongs to the first family that matches. SSD, PP-YOLOE, DAMO-YOLO and
+# YOLO-NAS come before "YOLO, boxes apart", which would match their files; tests read a head of each
+# family as that family.
 HEAD_FAMILIES = (
     YOLOX,
     Family(

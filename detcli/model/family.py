@@ -25,9 +25,9 @@ class Family:
     source: str
     # What its networks were trained with; None where that differs.
     preprocessing: Preprocessing | None = None
-    # Whether a head is of this family; None where `grid` tells.
+    # Whether a head belongs to this family; None where `grid` tells.
     matches: Callable[[Head], bool] | None = None
-    # Whether it gives several boxes for an object; None where the file says it.
+    # Whether it outputs several boxes for an object; None where the file says it.
     needs_nms: bool | None = True
     nms: float = 0.45  # the IoU above which its authors suppress a box
     # Whether they compare boxes of all classes for that, not only those of one.
@@ -40,9 +40,10 @@ class Family:
     fractions: bool = False  # boxes are fractions of the image
     # Corners of detections are y1, x1, y2, x2, where the nodes do not show their order.
     y_first: bool = False
-    # A graph is of this family only if its nodes show the order of the corners, and their unit.
+    # A graph belongs to this family only if its nodes show the order of the corners, and their
+    # unit.
     must_show_corners: bool = False
-    # Its graphs take images with the channels last; None if either way.
+    # Its graphs take images with the channels last; None if some do and some do not.
     channels_last: bool | None = None
     single: bool | None = None  # its graphs take one image without a batch; None if either way
     clips: bool = True  # its own code ends boxes at the edges of the image
@@ -63,7 +64,7 @@ class Family:
         return self.fractions and not self.needs_nms
 
     def has_head(self, head: Head) -> bool:
-        """True if a head is of this family."""
+        """True if a head belongs to this family."""
         if head.grid is not None:
             return head.grid.spec is self.grid
         return self.matches is not None and self.matches(head)

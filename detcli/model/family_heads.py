@@ -22,7 +22,7 @@ def has_grid_boxes_apart(head: Head) -> bool:
 def selects_among_cells(head: Head) -> bool:
     """True if the graph itself selects detections, among the cells of grids.
 
-    Graphs that select among the queries of a transformer have other preprocessing. So do those
+    Graphs that select among the queries of a transformer have different preprocessing. So do those
     whose boxes have logarithms of sizes, as those of SSD and YOLOX.
     """
     is_of_cells = head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
@@ -56,7 +56,7 @@ def has_class_ids_apart(head: Head) -> bool:
 
 
 def has_query_boxes(head: Head, *methods: BoxDecode) -> bool:
-    """True if boxes are those of a transformer's queries, decoded by one of some methods.
+    """True if boxes are those of a transformer's queries, decoded by one of the given methods.
 
     DETR and its successors have a fixed number of queries, each of which asks for one object.
     """

@@ -91,7 +91,7 @@ class ModelFile:
     # preprocessing, as text.
     box_format: BoxFormat | None = None
     preprocess: str | None = None
-    boxes_only: bool = False  # the boxes of a graph that gives masks or keypoints too are wanted
+    boxes_only: bool = False  # read the boxes of a graph that also outputs masks or keypoints
 
     @classmethod
     def read(
@@ -109,7 +109,7 @@ class ModelFile:
             path: The file.
             box_format: The format of its box rows, if the caller knows better than the graph.
             preprocess: Parts of the preprocessing that the caller knows better, as text.
-            boxes_only: Whether the boxes of a graph that gives masks or keypoints are wanted.
+            boxes_only: Whether to read the boxes of a graph that also outputs masks or keypoints.
             content: The bytes to use in place of those on the disk, if any.
         """
         file = cls(
@@ -213,7 +213,8 @@ class ModelFile:
     def _model_and_reading(self) -> ReadModel:
         """The graph, simplified, and how it is read as a detector.
 
-        A graph that is no known detector has the error that says why in place of a reading.
+        For a graph that is not a known detector, an error that says why takes the place of the
+        reading.
         """
         from detcli.model.editing import copied  # imports onnx
 
@@ -445,7 +446,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
 def _not_onnx(path: Path, reason: str | None = None) -> ModelError:
     """Build the error for a file that is not an ONNX model, or not a complete one.
 
-    For a file of another framework, it names the command that exports it.
+    For a file from another framework, it names the command that exports it.
 
     Args:
         path: The file.

@@ -26,7 +26,7 @@ from detcli.model.inputs import ImageInput
 from detcli.model.metadata import FAMILY_KEY
 
 OUTPUTS_OF_PAIR = 2
-"""Outputs of a graph that gives boxes and scores; with more, some may be landmarks or scales."""
+"""Outputs of a graph for boxes and scores; if it has more, some may be landmarks or scales."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
 MIXED = (
     "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "
@@ -46,7 +46,7 @@ class HeadSearch:
     image: ImageInput
     metadata: dict[str, str]
     default_size: Size  # where the graph has no size of its own
-    boxes_only: bool  # the boxes of graphs that give masks or keypoints too are asked for
+    boxes_only: bool  # read the boxes of graphs that also output masks or keypoints
 
     def head(self) -> Head:
         """Find the tensors that hold the boxes and scores of the graph, and how to read them.
@@ -178,10 +178,10 @@ class HeadSearch:
         """Refuse a graph if it declares other shapes for its outputs than its nodes compute.
 
         A grid head and its family are recognised by the shapes of the outputs. Wrong ones would
-        lead to another family, whose boxes are decoded differently.
+        lead to a different family, whose boxes are decoded differently.
 
         Args:
-            heads: The grid heads that the declared shapes fit.
+            heads: The grid heads that the declared shapes match.
 
         Raises:
             Unrecognised: An output's axis has a size other than the declared one. The batch axis

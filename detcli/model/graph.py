@@ -237,7 +237,7 @@ class GraphIndex:
         return integers(node, "axes") or axes_of_input
 
     def tensors_computed_from(self, *tensors: str) -> set[str]:
-        """Name all tensors that depend on the elements of some tensors, these included.
+        """Name all tensors that depend on the elements of the given tensors, these included.
 
         A tensor that depends only on the shape of one of them is not among them.
         """
@@ -252,7 +252,7 @@ class GraphIndex:
     def outputs(self) -> list[str]:
         """The names of the graph's outputs, without those that only repeat another one.
 
-        Some exporters give the boxes twice, or boxes and scores beside a tensor that joins them.
+        Some exporters output the boxes twice, or boxes and scores beside a tensor that joins them.
         """
         return self._without_copies(self._independent_outputs())
 
@@ -309,7 +309,7 @@ class GraphIndex:
         return sources
 
     def _rearranges(self, tensor: str, others: set[str]) -> bool:
-        """True if a tensor only has the elements of another one, with other axes."""
+        """True if a tensor only rearranges the elements of another one on different axes."""
         source = tensor
         node = self.producers.get(source)
         while node is not None and node.op_type in REARRANGING:

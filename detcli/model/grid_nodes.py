@@ -47,7 +47,7 @@ class NodeBuilder:
         operator: str,
         *inputs: str | Sequence[int],
         output: str = "",
-        **attributes: Any,  # noqa: ANN401 - as onnx has it
+        **attributes: Any,  # noqa: ANN401 - as in onnx
     ) -> str:
         """Add a node to the end of the graph, and return the name of its output.
 
@@ -380,7 +380,7 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
         add: Adds nodes to the graph.
         grid: The strides of the scales, and the anchors of each cell.
         image: The graph's input for images.
-        scale: The number of the scale.
+        scale: The index of the scale.
 
     Returns:
         The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
@@ -417,9 +417,9 @@ def _anchors_of_first_cell(
 
     Args:
         grid: The strides of the scales, and the anchors of each cell.
-        scale: The number of the scale.
+        scale: The index of the scale.
         cell_size: Width and height of a cell in pixels.
-        max_size: Width and height that no anchor exceeds; None without a limit.
+        max_size: Width and height that no anchor exceeds; None for no limit.
 
     Returns:
         Centre, size and stride of each anchor, each as x and y in pixels.

@@ -128,7 +128,7 @@ class HubFile:
         it is not in the cache yet.
 
         Args:
-            title: What messages call the file.
+            title: How messages refer to the file.
             licence: The licence that the message about the download names.
             show: Called with the progress of the download.
 
@@ -180,7 +180,7 @@ class HubFile:
 
         Args:
             record: What the hub has recorded of the file.
-            title: What messages call the file.
+            title: How messages refer to the file.
             licence: The name of its licence.
             endpoint: The URL of the hub, without credentials.
         """
@@ -210,7 +210,8 @@ class HubFile:
             endpoint: The URL of the hub, which may contain credentials.
 
         Raises:
-            _Unusable: The answer is not that of a hub, has no hash, or is of another commit.
+            _Unusable: The answer is not that of a hub, has no hash, or belongs to a different
+                commit.
         """
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
@@ -454,7 +455,7 @@ def _settings_errors_translated(title: str) -> Iterator[None]:
     for a SOCKS proxy, need another package.
 
     Args:
-        title: What the message calls the file to fetch.
+        title: How the message refers to the file to fetch.
     """
     try:
         yield

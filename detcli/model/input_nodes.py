@@ -160,7 +160,8 @@ def _is_one_to_one(is_changed: npt.NDArray[np.bool_]) -> bool:
     """True if each colour changes exactly one channel, and each channel is changed by one colour.
 
     Args:
-        is_changed: For each colour, a row that tells of each channel whether the colour changes it.
+        is_changed: For each colour, a row that tells for each channel whether the colour changes
+            it.
     """
     channels_per_colour = is_changed.sum(axis=1)
     colours_per_channel = is_changed.sum(axis=0)
@@ -245,7 +246,7 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> ImageTrace:
                 results = _outputs_for_images(index, node, values_by_tensor)
         except (ValueError, IndexError, TypeError):
             # NumPy raises these where a damaged graph names an axis or index that its tensor does
-            # not have, or where shapes do not fit. Such a node is skipped.
+            # not have, or where shapes do not match. Such a node is skipped.
             continue
 
         is_traceable = len(results) == len(node.output)

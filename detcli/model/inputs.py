@@ -69,7 +69,8 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     """Find the input of a graph that takes images, and tell what all other inputs are for.
 
     Raises:
-        Unrecognised: No input, or more than one, takes images; or the use of another is unclear.
+        Unrecognised: No input, or more than one, takes images; or the use of another input is
+            unclear.
     """
     inputs = index.image_inputs()
     images = []
@@ -150,7 +151,7 @@ def _has_channels_last(dims: Dims, *, accepts_symbol: bool) -> bool | None:
 
 
 def _describe_other_input(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
-    """Tell what has to be fed to an input other than the image's, by its shape, type and use.
+    """Determine what has to be fed to an input other than the image's, by its shape, type and use.
 
     It is one of these:
 

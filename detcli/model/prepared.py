@@ -16,7 +16,7 @@ from detcli.model.file import ModelFile, damage_reported, identity_of
 from detcli.model.preprocessing import with_user_preprocessing
 from detcli.storage.cache import cached, is_cached
 
-VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` returns a different result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
@@ -33,7 +33,7 @@ class StoredGraph:
     """
 
     def __init__(self, read: Callable[[], bytes], identity: str = "") -> None:
-        """Note how the graph is read.
+        """Keep the function that reads the graph.
 
         Args:
             read: Returns it as a serialised ONNX model whose only output is the head.
@@ -54,9 +54,9 @@ class StoredGraph:
 
     @property
     def key(self) -> str:
-        """What the name of a cache entry has that depends on the graph.
+        """The part of a cache entry's name that depends on the graph.
 
-        The graph is only read for it where it is of no file.
+        The graph is only read for it if it does not come from a file.
         """
         if self.identity:
             return f"{self.identity}-{VERSION}"
@@ -72,7 +72,7 @@ class PreparedModel:
     stored_graph: StoredGraph
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
     half: bool = False  # the whole network computes in float16
-    canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
+    canvas: tuple[int, int] | None = None  # the maximum size of its input, where that is known
     narrows: bool = False  # whether narrow images have narrow inputs, and not the whole canvas
     usual_batch: int | None = None  # images in most batches, where that was chosen
 
@@ -99,7 +99,7 @@ def prepare(
         box_format: Format of the box rows, where the caller knows better than the graph.
         name: The name in records, if not the file's.
         preprocess: Parts of the preprocessing, where the caller knows better, as text.
-        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+        boxes_only: Read the boxes of a graph that also outputs masks or keypoints.
 
     Raises:
         ModelError: The file cannot be read, or is not a detector.
@@ -118,7 +118,7 @@ def _prepare_unchanged(
     Args:
         path: An ONNX file, with any external data beside it.
         box_format: Format of the box rows, where the caller knows better than the graph.
-        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+        boxes_only: Read the boxes of a graph that also outputs masks or keypoints.
 
     Raises:
         ChangedError: The files have changed in each of `ATTEMPTS` attempts.
@@ -175,7 +175,7 @@ def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFil
     The cache may have two descriptions of a model. The first is stored under the hash of the ONNX
     file alone, since only a description tells which files hold the weights, and so which other
     hashes are needed. If one of these files has changed since the first description was written,
-    it does not count, and a second one is stored under the hashes of all files.
+    it is ignored, and a second one is stored under the hashes of all files.
 
     Raises:
         ChangedError: A file has changed again meanwhile.
@@ -197,11 +197,11 @@ def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFil
 
 
 def _cached_description(file: ModelFile, digest: str, describe: Callable[[], bytes]) -> Fields:
-    """Return the description of a model, see `_describe`, from the cache if it is there.
+    """Return the description of a model, see `_describe`, from the cache if it is stored there.
 
     Args:
         file: The model.
-        digest: The hash of the files that the description is of, which names it in the cache.
+        digest: The hash of the files that are described, which names the description in the cache.
         describe: Writes the description if the cache does not have it.
     """
     content = cached(f"prepared/{digest}-{_suffix_of_description(file)}", describe)
@@ -245,7 +245,7 @@ def _graph_in_cache(
 
 
 def _suffix_of_description(file: ModelFile) -> str:
-    """Write the end of the name of a cached description, such as "47-cxcywh-boxes.contract".
+    """Return the end of the name of a cached description, such as "47-cxcywh-boxes.contract".
 
     It contains all that decides the description besides the model file itself: the version of
     detcli's reading, options, and the configuration files beside the model.

@@ -59,7 +59,7 @@ BY_FAMILY = tuple((step, RULE) for step in PREPROCESSING_STEPS)
 
 
 def parse(text: str) -> Fields:
-    """Read the fields of a `Preprocessing` that a text names.
+    """Parse the fields of a `Preprocessing` that a string names.
 
     Entries are separated by commas: letterbox, corner, corner-nearest, pad-first, stretch, none,
     round or shortest-edge=MIN:MAX; linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N;
@@ -84,7 +84,7 @@ def parse(text: str) -> Fields:
 
 
 def with_fields(preprocessing: Preprocessing, new_values: Fields) -> Preprocessing:
-    """Return a preprocessing in which some fields have other values.
+    """Return a preprocessing with new values for the given fields.
 
     If the resize method changes, the limits that belong to the old method are reset, unless
     `new_values` sets them. The number that image sides have to be a multiple of is a need of the
@@ -134,7 +134,7 @@ def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
 def with_preprocessing_and_sources(
     contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]
 ) -> Contract:
-    """Return a model's contract with another preprocessing, and with where its steps come from.
+    """Return a model's contract with a different preprocessing and the sources of its steps.
 
     The contract also lists what was assumed about some steps, for want of a source. Assumptions
     that are no longer needed are dropped.
@@ -208,7 +208,7 @@ def _check_values_fit(preprocessing: Preprocessing, input_dtype: str) -> None:
 def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
     """Check that a preprocessing leaves the uint8 values of an image unchanged.
 
-    A graph whose input is of the type uint8 cannot take scaled or normalised values.
+    A graph whose input has the type uint8 cannot take scaled or normalised values.
 
     Args:
         preprocessing: The preprocessing of the graph's input.
@@ -223,7 +223,7 @@ def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:
 
 
 def named_steps(text: str) -> set[str]:
-    """Find the steps of `PREPROCESSING_STEPS` of which a text sets a field."""
+    """Find the steps of `PREPROCESSING_STEPS` of which a string sets a field."""
     named = parse(text)
     steps = set()
     for step, fields in PREPROCESSING_STEPS.items():
@@ -233,7 +233,7 @@ def named_steps(text: str) -> set[str]:
 
 
 def format_preprocessing(preprocessing: Preprocessing) -> str:
-    """Write a preprocessing as the text that `parse` reads, with all its steps.
+    """Format a preprocessing as the string that `parse` reads, with all its steps.
 
     Examples:
         >>> format_preprocessing(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))

@@ -131,8 +131,8 @@ class FamilyPreprocessing(NamedTuple):
     """How images were prepared for the networks of a family, as far as that is known."""
 
     preprocessing: Preprocessing | None
-    # which range of values is assumed, for the user; empty if networks of the family do not differ
-    # in it, or the graph shows it
+    # describes the assumed range of values to the user; empty if networks of the family do not
+    # differ in it, or the graph shows it
     assumed_values: str
 
 
@@ -174,11 +174,11 @@ def _assumed_preprocessing(
     Args:
         metadata: The metadata in the file.
         image: The graph's input for images.
-        assumed_values: The range of values that is assumed, as a text for the user; empty if
-            nothing has to be assumed.
+        assumed_values: The range of values that is assumed, described to the user; empty if nothing
+            has to be assumed.
 
     Returns:
-        For each assumption, the step of the preprocessing and a text for the user.
+        For each assumption, the step of the preprocessing and a description for the user.
     """
     assumptions = []
     if assumed_values:
@@ -221,7 +221,7 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
 
 
 def box_format_by_nodes(head: Head) -> BoxFormat | None:
-    """Tell from the nodes that decode a graph's boxes whether these are corners or centre and size.
+    """Determine from a graph's decoding nodes whether its boxes are corners or centre and size.
 
     The nodes may be those that detcli adds to decode a grid head. For detections that a graph
     selects, corners are assumed where the nodes do not show the format, as that is customary.
@@ -289,7 +289,7 @@ def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
-    """Return the most detections that a graph outputs for an image.
+    """Return the maximum number of detections that a graph outputs for an image.
 
     Args:
         index: The graph.

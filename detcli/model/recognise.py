@@ -82,11 +82,11 @@ def read_graph(
         title: What error messages call it.
         box_format: The format of its boxes, if the user has named it.
         sidecar: The preprocessor configuration beside the file, if any.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
-        The contract, which says what the graph takes and gives, and the nodes that have to be added
-        to run it.
+        The contract, which says what the graph takes and outputs, and the nodes that have to be
+        added to run it.
 
     Raises:
         ModelError: It is not a detector that detcli knows.
@@ -175,7 +175,7 @@ def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
 
     There are two ways to tell these apart: by the nodes that compute them, and by the usual order
     of six columns, which is corners, score, class id. For a YOLO that selects (END_TO_END) the
-    order counts, and the nodes only show how boxes are decoded. If a file has a different order,
+    order decides, and the nodes only show how boxes are decoded. If a file has a different order,
     its detections are then visibly wrong.
 
     Args:
@@ -249,7 +249,7 @@ def _recognise_and_plan(
         index: Its graph.
         metadata: The metadata in the file.
         requested_format: The format of its boxes, if the user has named it.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Raises:
         Unrecognised: It differs from every known detector.
@@ -287,7 +287,7 @@ def _recognise(
         index: Its graph.
         metadata: The metadata in the file.
         requested_format: The format of its boxes, if the user has named it.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Raises:
         Unrecognised: It differs from every known detector.
@@ -346,13 +346,13 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
 
 
 def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) -> Corners:
-    """Tell if a graph outputs y before x for the corners of boxes, and fractions or pixels.
+    """Determine if a graph outputs corners with y before x, and in fractions or pixels.
 
-    Three sources say it:
+    There are three sources:
 
-    - The family says what its networks usually give.
+    - The family says what its networks usually output.
     - If the graph selects detections, nodes between their decoding and the output may swap x and y,
-      or divide by the size of the input. Then this counts beside what the family says.
+      or divide by the size of the input. Then this is used in addition to what the family says.
     - Otherwise, the nodes that decode the boxes may show the unit, and overrule the family.
 
     Args:
@@ -387,7 +387,7 @@ def _family_of_head(head: Head, image: ImageInput, named_family: str | None) -> 
         named_family: The family that the file's metadata names; None or empty if the head decides.
 
     Raises:
-        Unrecognised: There is no family of this name, or it has other heads.
+        Unrecognised: There is no family of this name, or its heads are different.
     """
     if not named_family:
         return family_of(head, image)
@@ -412,10 +412,10 @@ def _choose_box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
 
 
 def _warning_of_box_format(head: Head, requested: BoxFormat | None) -> str | None:
-    """Write a warning if the user asked for another box format than the nodes of the graph show.
+    """Return a warning if the requested box format is not the one that the graph's nodes show.
 
     Returns:
-        None if there is nothing to warn of, as where no node of the graph decodes the boxes.
+        None if there is nothing to warn about, as where no node of the graph decodes the boxes.
     """
     if requested is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
         return None

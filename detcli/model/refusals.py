@@ -32,7 +32,7 @@ TASKS = {
 }
 """What Ultralytics' metadata calls other tasks."""
 
-COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # which EXPECTED adds nothing to
+COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # hints that EXPECTED adds nothing to
 WITH_BOXES = {"segment", "pose"}  # tasks whose graphs output boxes too
 
 
@@ -124,8 +124,8 @@ def check_biases_are_of_softmax(
     about -4.6, as every class is rare, and stay low. With a softmax, as in DETR, the class of no
     object is likely, so not all are low. A layer without any biases is not DETR's either.
 
-    Nothing is checked if the head is not read as DETR's anyway, if the number of class names fits
-    DETR, or if the biases cannot be read.
+    Nothing is checked if the head is not read as DETR's anyway, if the number of class names
+    matches DETR, or if the biases cannot be read.
 
     Args:
         index: The graph.
@@ -221,6 +221,6 @@ def _list_tensors(values: Sequence[onnx.ValueInfoProto]) -> str:
 
 
 def _describe_tensor(value: onnx.ValueInfoProto) -> str:
-    """Write name, type and shape of a tensor; a `?` stands for an axis of unknown size."""
+    """Format the name, type and shape of a tensor; `?` stands for an axis of unknown size."""
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
     return f"{value.name} {type_name(value.type.tensor_type.elem_type)}[{dims}]"

@@ -15,7 +15,7 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regu
 
 PREPROCESSOR = "preprocessor_config.json"
 CONFIG = "config.json"
-CONFIG_KEYS = ("model_type", "id2label")  # of which a config.json by Transformers has any
+CONFIG_KEYS = ("model_type", "id2label")  # a config.json by Transformers has at least one
 MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
 MAX_CLASSES = 100_000
 HINT = "correct the file, or move the model away from it"
@@ -41,7 +41,7 @@ class Sidecar:
     """
 
     sha256: str  # of the names and contents of all files; what was made of them depends on it
-    steps: StepFields  # that the files name; none without a preprocessor_config.json
+    steps: StepFields  # named by the files; none if there is no preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None

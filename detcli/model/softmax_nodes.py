@@ -88,10 +88,10 @@ def _before_maximum_subtracted(index: GraphIndex, tensor: str, axis: int) -> str
 
 
 def _reduced_axis(index: GraphIndex, node: NodeProto, operator: str) -> int | None:
-    """Tell over which axis a node of an operator, such as ReduceSum, reduces a tensor.
+    """Return the axis over which a node of an operator, such as ReduceSum, reduces a tensor.
 
     Returns:
-        None if the node is of another operator, drops the axis, or has several.
+        None if the node has a different operator, drops the axis, or reduces several axes.
     """
     axes = index.axes(node)
     keeps_axis = attribute(node, "keepdims", 1) == 1

@@ -89,7 +89,7 @@ def _check_parts(model: ModelProto) -> None:
             if isinstance(value, Message):
                 messages_to_check.append(value)
                 continue
-            # What is neither a message nor a single text or number is a list.
+            # What is neither a message nor a single string or number is a list.
             is_list = not isinstance(value, str | bytes | int | float)
             if not is_list or field.name in TENSOR_DATA:
                 continue
@@ -204,7 +204,7 @@ def _check_no_cycle(nodes: Iterable[NodeProto], producer_positions: dict[str, in
 
 
 def _check_node_names(node: NodeProto) -> None:
-    """Check that the names of a node, its operator, inputs and outputs are texts, not too long."""
+    """Check that the names of a node, its operator, inputs and outputs are short enough strings."""
     for name in (node.name, node.op_type, *node.input, *node.output):
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"{name[:40]!r} is not a name")

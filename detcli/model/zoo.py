@@ -256,8 +256,8 @@ def model_path(name: str, *, half: bool = False) -> Path:
 def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
     """Fetch the newest file of a model into the cache, and return its path.
 
-    Nothing is fetched for a bundled model, or if the cached file is of a fixed commit and intact.
-    If the hub cannot be reached for an update, the cached file is used.
+    Nothing is fetched for a bundled model, or if the cached file comes from a fixed commit and is
+    intact. If the hub cannot be reached for an update, the cached file is used.
 
     Args:
         name: The name of the model.

@@ -92,7 +92,7 @@ def open_tensors(
 
     Args:
         graph: The content of an ONNX file.
-        title: What errors call it.
+        title: How error messages refer to it.
         device: The GPU, and whether TensorRT runs the graph on it.
         options: The settings of the device.
     """

@@ -526,7 +526,7 @@ class CudaBackend:
         )
 
     def _kernels_for(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
-        """Return the kernels for heads of a shape, from an earlier batch if there are any.
+        """Return the kernels for heads of the given shape, from an earlier batch if there are any.
 
         If more than MAX_SELECTIONS are open then, those that were used longest ago are closed.
         """
@@ -554,7 +554,7 @@ class CudaBackend:
 
 
 def smallest_run(count: int) -> int:
-    """Choose the batch size of a network that takes any, for a number of images.
+    """Choose the batch size for `count` images, for a network that takes any batch size.
 
     Only 1 and the few sizes in `BATCHES` are used, since the network takes time to plan each new
     one. The smallest size that is enough for all images is chosen. If none is, it is the largest,

@@ -259,7 +259,7 @@ class Gpu:
         return Graph(self)
 
     def load_kernels(self, files: Iterable[str]) -> None:
-        """Load the kernels of some files, so that the first image need not wait for them.
+        """Load the kernels of the given files, so that the first image need not wait for them.
 
         Others are loaded when they are first used.
 
@@ -287,7 +287,7 @@ class Gpu:
         return event
 
     def ordinal_of(self, address: int) -> int:
-        """Number of the GPU that memory lies on."""
+        """Return the ordinal of the GPU whose memory an address is in."""
         attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         status, ordinal = self.call(driver.cuPointerGetAttribute, attribute, address)
         if status != SUCCESS:

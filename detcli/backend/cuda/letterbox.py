@@ -309,7 +309,7 @@ def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.ND
         >>> pixel_before.tolist(), fraction.tolist()
         ([-1, 0, 0, 1], [0.75, 0.25, 0.75, 0.25])
     """
-    scale = 1 / (target / source)  # as in OpenCV; `source / target` may be rounded to another value
+    scale = 1 / (target / source)  # as in OpenCV; `source / target` may round to a different value
     # Computed in float64 and rounded to float32 before it is split, as in OpenCV.
     centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
     pixel_before = np.floor(centre)

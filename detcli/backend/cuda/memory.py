@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 30
 MAX_LIMIT = 4 << 30
 SHARE = 8
-BATCHES_IN_MEMORY = 6  # whose images are decoded, uploaded or awaited at the same time
+BATCHES_IN_MEMORY = 6  # batches whose images are decoded, uploaded or awaited at once
 PAGE_BITS = 12  # a page of memory has 4096 bytes
 
 
@@ -36,7 +36,7 @@ class ImageMemory:
     """Lends page-locked memory to images, and takes it back for later ones, on any thread."""
 
     def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
-        """Begin without any memory.
+        """Start with no memory allocated.
 
         Args:
             gpu: The GPU that reads the images.
@@ -178,7 +178,7 @@ class ImageMemory:
                 with self._lock:
                     self._pinned_size -= size
                     self._limit = self._pinned_size
-                    self._max_limit = self._pinned_size  # up to which `follow` raises the limit
+                    self._max_limit = self._pinned_size  # `follow` raises the limit no further
         return pinned
 
     def _free_returned(self) -> None:
@@ -247,7 +247,7 @@ class Slot:
     """
 
     def __init__(self, gpu: "Gpu") -> None:
-        """Begin without any memory on the GPU or the host."""
+        """Start with no memory allocated on the GPU or the host."""
         self._gpu = gpu
         self._device: dict[str, DeviceMemory] = {}
         self._pinned: dict[str, PinnedMemory] = {}
@@ -313,7 +313,7 @@ class SharedMemory:
     """
 
     def __init__(self, gpu: "Gpu") -> None:
-        """Begin without any memory."""
+        """Start with no memory allocated."""
         self._gpu = gpu
         self._parts: dict[str, DeviceMemory] = {}
 
@@ -366,7 +366,7 @@ def _memory_of_size(
         memories: All memory by the name of what it is for, such as the input of the network.
         name: The name.
         size: How many bytes are needed.
-        allocate: Allocates memory of a number of bytes.
+        allocate: Allocates memory of the given size in bytes.
     """
     memory = memories.get(name)
     if memory is not None and memory.size >= size:

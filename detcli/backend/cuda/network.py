@@ -4,7 +4,7 @@ Input and output are bound to addresses (I/O binding) on the session's stream; n
 the host. If a captured CUDA graph is replayed, ONNX Runtime launches one graph instead of some
 hundred kernels. A graph silently writes to the addresses that it was captured with, whatever is
 bound later. So each pair of addresses has its own graph. The caller uses the same pair for all
-batches of a shape, and has read the output on the stream before the next run writes to it.
+batches of the same shape, and has read the output on the stream before the next run writes to it.
 """
 
 import contextlib
@@ -41,11 +41,12 @@ from detcli.model.contract import Contract, Layout
 from detcli.model.prepared import PreparedModel
 
 NUMBERS_OF_BOX = 4
-MAX_GRAPHS = 32  # that are kept at the same time; each takes memory, and some runs to capture
-# Consecutive runs with one input shape after which a network with dynamic axes captures a graph.
-# Full batches and the single frames of a camera have such shapes; a short last batch does not.
+MAX_GRAPHS = 32  # CUDA graphs kept at once; each takes memory, and some runs to capture
+# Consecutive runs with the same input shape after which a network with dynamic axes captures a
+# graph. Full batches and the individual frames of a camera have such shapes; a short last batch
+# does not.
 MIN_REPEATS = 3
-MAX_BINDINGS = 128  # that are kept; creating one again takes microseconds
+MAX_BINDINGS = 128  # bindings kept at once; creating one again takes microseconds
 NO_GRAPH = -1  # the id of a graph that keeps ONNX Runtime from capturing a run
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
@@ -106,7 +107,7 @@ class Network:
         self.rows_vary = _rows_vary(contract)
         self._only_repeated = only_repeated
         self._last_shape = (0, 0, 0, 0)
-        self._repeats = 0  # how many runs directly before the last were of its shape
+        self._repeats = 0  # how many runs directly before the last had its shape
         self._session = session
         self._contract = contract
         self._output_name = output.name
@@ -202,7 +203,7 @@ class Network:
         binding.options = self._run_options(binding.graph)
 
     def _count_repeats(self, shape: InputShape) -> None:
-        """Count how many runs in a row, before a run of this shape, were of the same shape."""
+        """Count how many runs in a row, before a run of this shape, had the same shape."""
         if shape == self._last_shape:
             self._repeats += 1
         else:

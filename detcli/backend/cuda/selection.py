@@ -34,9 +34,9 @@ from detcli.model.contract import Contract, MultiLabel
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu, Graph
 
-ANCHORS_PER_BLOCK = 32  # that a block of threads reads in class_max.cu
-CLASS_MAX_THREADS = 256  # in such a block
-THREADS_PER_IMAGE = 1024  # in a block of the other kernels, the most that CUDA allows
+ANCHORS_PER_BLOCK = 32  # anchors that a block of threads reads in class_max.cu
+CLASS_MAX_THREADS = 256  # threads in such a block
+THREADS_PER_IMAGE = 1024  # threads in a block of the other kernels, CUDA's maximum
 ALIGNMENT = 256  # bytes, of each array in the workspace
 NUMBER_BYTES = 4  # of each number in the workspace and in the result
 COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
@@ -87,8 +87,8 @@ class SelectionKernels:
 
         Args:
             gpu: The GPU to select on.
-            head: The shape of the network's output to select from: of each of N anchors, the four
-                numbers of a box and the scores of C classes.
+            head: The shape of the network's output to select from: for each of N anchors, the four
+                coordinates of a box and the scores of C classes.
             options: Which detections to keep.
         """
         self._gpu = gpu
@@ -100,7 +100,7 @@ class SelectionKernels:
         self._class_count = head.rows - BOX_ROWS
         if options.class_ids is not None:
             self._class_count = len(options.class_ids)
-        self._set_capacities()  # on which the sizes of the workspace depend
+        self._set_capacities()  # the sizes of the workspace depend on them
 
         self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
         self._offsets: dict[str, int] = {}  # of each array in the workspace
@@ -191,7 +191,8 @@ class SelectionKernels:
             "ranked": per_ranked_anchor,
             "ranked_count": per_image,
             "spill": 2 * per_image * self._spill_capacity,  # what does not fit into shared memory
-            # without suppression only: the ranked anchors of which another class may count, too
+            # without suppression only: the ranked anchors for which another class may be selected,
+            # too
             "wide": 0 if has_nms else per_detection,
             # with suppression only: the class of each detection
             "row_class": per_detection if has_nms else 0,

@@ -122,10 +122,10 @@ def spill_capacity(k: int) -> int:
 
 
 def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
-    """Copy an array to new device memory, and wait until it is there.
+    """Copy an array to new device memory, and wait until it has arrived.
 
     The copy goes through page-locked host memory, which is freed again. The device memory has at
-    least one byte, also for an array without elements.
+    least one byte, even for an array without elements.
     """
     memory = gpu.allocate(array.nbytes)
     staging = gpu.pin(array.nbytes)
@@ -139,7 +139,7 @@ def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
 def download(
     gpu: "Gpu", address: int, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
-    """Copy an array from device memory to ordinary host memory, and wait until it is there.
+    """Copy an array from device memory to ordinary host memory, and wait until it has arrived.
 
     Args:
         gpu: The GPU that holds the array.

@@ -49,7 +49,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 def _require_fixed_image_size(compiled: CompiledModel, title: str) -> None:
     """Raise a ModelError if a network in 8 bits takes images of any size.
 
-    Of YOLOv10-N in 8 bits, OpenVINO 2026.4 places boxes 40 pixels off where the size is free.
+    For YOLOv10-N in 8 bits, OpenVINO 2026.4 places boxes 40 pixels off where the size is free.
     """
     image_shape = compiled.input(0).get_partial_shape()[1:]  # without the batch
     if image_shape.is_dynamic:

@@ -120,7 +120,7 @@ class OpenvinoBackend(HostBackend):
             options: Which detections to keep.
 
         Returns:
-            The function, which raises InferenceError if OpenVINO failed. Further calls return the
+            The function, which raises InferenceError if OpenVINO failed. Later calls return the
             same list.
         """
         buffer.unread_count += 1

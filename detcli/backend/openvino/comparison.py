@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 TOLERANCE = 0.02
 """Mean difference of the sorted values of a head's rows, as a share of the largest, or of 1.
 
-Sorted, because a network that chooses among queries may order them otherwise. Of 26 files of 14
+Sorted, because a network that chooses among queries may order them differently. For 26 files of 14
 families, float32 differs by at most 0.000005, float16 by 0.00006, int8 by 0.0009; the wrong
 HardSigmoid by 0.5.
 """

@@ -51,7 +51,7 @@ def open_network(
 
     Args:
         graph: The network, which is only read if it has to be compiled.
-        title: What errors call the network.
+        title: How error messages refer to the network.
         device: One of OpenVINO's devices.
         options: Whether half precision was asked for, and how many cores and workers there are.
         check: Called with the network in float32 when it is compiled for the first time; it raises
@@ -90,7 +90,7 @@ def _require_float32(precision: str, title: str, device_name: str) -> None:
 
     Args:
         precision: The precisions that its layers compute in, such as "f32" or "int8+bf16".
-        title: What errors call the network.
+        title: How error messages refer to the network.
         device_name: OpenVINO's name of the device, such as "CPU".
     """
     precisions = precision.split("+")
@@ -244,7 +244,7 @@ def _compile_within_limit(
 
     Args:
         compile_network: Compiles the network, or reads it from the cache.
-        title: What errors call the network.
+        title: How error messages refer to the network.
 
     Returns:
         The compiled network that the function returns.
@@ -273,7 +273,7 @@ class OpenvinoTensors:
 
         Args:
             graph: The content of an ONNX file.
-            title: What errors call the graph.
+            title: How error messages refer to the graph.
             device: One of OpenVINO's devices.
             options: Whether half precision was asked for; nothing else of them counts.
 

@@ -26,7 +26,7 @@ def placement_of(graph: bytes, title: str) -> "Placement":
 
     Args:
         graph: The content of an ONNX file.
-        title: What messages call the graph.
+        title: How messages refer to the graph.
 
     Returns:
         If OpenVINO can run it, the number of nodes by operator; if not, the reason and a hint.
@@ -46,7 +46,7 @@ def placement_of(graph: bytes, title: str) -> "Placement":
         return _refusal(problem, "use --device cpu")
 
     operator_counts = Counter(node.op_type for node in onnx.load_from_string(graph).graph.node)
-    del operator_counts["Constant"]  # which computes nothing
+    del operator_counts["Constant"]  # a Constant computes nothing
     node_counts = dict(operator_counts.most_common())
     return Placement(PROVIDER_NAME, usable=True, taken=node_counts, left=())
 

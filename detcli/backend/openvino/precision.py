@@ -75,7 +75,7 @@ def choose_precision(core: Core, openvino_name: str, *, half: bool) -> str:
 def _multiplies_bf16(core: Core) -> bool:
     """Find out whether this processor has instructions that multiply in bfloat16.
 
-    OpenVINO lists bfloat16 also for processors that could only imitate it with other instructions.
+    OpenVINO also lists bfloat16 for processors that could only imitate it with other instructions.
     So a small convolution is compiled for bfloat16, and the name of the kernel that OpenVINO chose
     for it tells which instructions it uses.
     """

@@ -29,7 +29,7 @@ class Activation(StrEnum):
 
 
 class BoxDecode(StrEnum):
-    """The method by which the four numbers of a box are computed from what layers predict."""
+    """The method by which the four coordinates of a box are computed from what layers predict."""
 
     DISTANCES = "distances"  # from an anchor point to the four edges
     GRID = "grid"  # cell and size of an anchor box, by sigmoids
@@ -57,7 +57,7 @@ class Queries(StrEnum):
     ENCODED = "encoded"  # the best places after a transformer's encoder
 
 
-BOX_COORDINATES = 4  # numbers of a box: two corners, or centre and size
+BOX_COORDINATES = 4  # of a box: two corners, or centre and size
 HEAD_RANK = 3  # axes of a tensor of boxes or scores: batch, anchors, channels
 SUPPRESSION = frozenset(
     {"BatchedNMS_TRT", "EfficientNMS_TRT", "MultiClassNMS", "NonMaxSuppression"}
@@ -186,7 +186,7 @@ class ChannelSlice(NamedTuple):
     stop: int | None  # None for the end of the axis, so that no channel is left out unseen
     axis: int  # of the channels
     rank: int
-    anchors: int  # whose channels these are; 1 where each has an entry on another axis
+    anchors: int  # how many have channels here; 1 where each has an entry on another axis
     width: int  # channels of an anchor
     repeated: int  # how many anchors share them
     activation: Activation | None  # what makes them

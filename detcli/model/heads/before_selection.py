@@ -19,7 +19,7 @@ from detcli.model.heads.pairs import head_of_boxes_and_scores
 
 
 def find_best_class_head(index: GraphIndex) -> Head | None:
-    """Find the boxes and scores of a graph that gives only the best class of each box.
+    """Find the boxes and scores of a graph that outputs only the best class of each box.
 
     DeepStream-Yolo appends an ArgMax over the classes for that. The head is the boxes and the
     scores that the ArgMax reads.

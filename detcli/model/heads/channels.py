@@ -45,8 +45,8 @@ def channel_groups(
             joined tensors.
 
     Returns:
-        The tensor as the Slice or Split gives it, before any node that only reorders, adds or drops
-        its axes. And the groups: for each input of the Concat, its name and how many of its
+        The tensor as the Slice or Split outputs it, before any node that only reorders, adds or
+        drops its axes. And the groups: for each input of the Concat, its name and how many of its
         channels are in the tensor. There are none if nothing is cut, or it is unclear what.
     """
     cut_tensor = _before_axis_changes(index, tensor)
@@ -122,7 +122,7 @@ def _before_earlier_cuts(
 ) -> tuple[str, int]:
     """Follow a channel back to the tensor before all cuts along its axis.
 
-    For example, channel 1 of what a Slice cut out from channel 4 on is channel 5 before that Slice.
+    For example, channel 1 after a Slice that begins at channel 4 is channel 5 before that Slice.
 
     Args:
         index: The graph.
@@ -539,7 +539,7 @@ def _channel_axis_before_reshape(
     same_axis_from_front = axis
     same_axis_from_end = len(input_dims) - distance_from_end
 
-    # Where both axes have the right size, the more likely one counts, which comes first.
+    # Where both axes have the right size, the more likely one is used, which comes first.
     is_last_axis = axis == rank - 1
     has_cells_before = axis > 1  # on the axes between the batch, which is 0, and the channels
     if has_cells_before:

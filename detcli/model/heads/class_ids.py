@@ -11,11 +11,11 @@ from detcli.model.heads.output_parts import tensors_moved_into
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 IMAGE_COLUMN = 0
 CLASS_COLUMN = 1
-"""Columns of what NonMaxSuppression gives: image of the batch, class, box."""
+"""Columns of the output of NonMaxSuppression: image of the batch, class, box."""
 
 
 def may_be_class_ids(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor holds whole numbers, and no other ones of NonMaxSuppression's result."""
+    """True if a tensor holds whole numbers, but no other column of NonMaxSuppression's result."""
     column = suppression_column(index, tensor)
     return is_integral(index, tensor) and column in {None, CLASS_COLUMN}
 
@@ -69,7 +69,7 @@ def _is_result_of_suppression(index: GraphIndex, tensor: str) -> bool:
 
 
 def class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
-    """Count the class ids that a graph may give, by the number of classes that have scores.
+    """Count the class ids that a graph may output, by the number of classes that have scores.
 
     The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. A graph
     may add a constant to them. With 80 classes and a constant of 1, ids go from 1 to 80, so there
@@ -101,7 +101,7 @@ def _class_count_of_suppression(index: GraphIndex) -> int | None:
 
 
 def _class_count_of_arg_max(index: GraphIndex, class_ids: str) -> int | None:
-    """Count the classes from which an ArgMax takes the best; None if no ArgMax gives the ids."""
+    """Count the classes from which an ArgMax takes the best; None if no ArgMax outputs the ids."""
     for name in tensors_moved_into(index, class_ids):
         arg_max = index.producer(name, "ArgMax")
         if arg_max is not None:

@@ -29,7 +29,7 @@ class Corners(NamedTuple):
 
 
 def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
-    """Tell in which order and unit a graph that selects detections gives their corners.
+    """Determine in which order and unit a graph that selects detections outputs their corners.
 
     Where boxes are decoded, their corners are x1, y1, x2, y2 in pixels. Nodes after that may swap
     x and y, and divide by the size of the input.

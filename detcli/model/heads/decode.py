@@ -91,7 +91,7 @@ def box_decoding(index: GraphIndex, tensor: str) -> Decoded | None:
 def _method_and_format(
     index: GraphIndex, tensor: str, max_concats: int = MAX_CONCATS
 ) -> Decoded | None:
-    """Tell by which method boxes were decoded and in which format, but not in which unit.
+    """Determine by which method boxes were decoded and in which format, but not in which unit.
 
     The search goes back from the boxes to the nearest node that shows the method. All nodes that
     are one step away from the boxes are looked at first, then all that are two steps away, and so
@@ -291,7 +291,7 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
 
     Args:
         index: The graph.
-        tensors: The boxes; or centre and size, or two corners, or four single coordinates.
+        tensors: The boxes; or centre and size, or two corners, or four separate coordinates.
 
     Returns:
         The method, the format and, if a node shows it, the unit: fractions of the input's size or
@@ -309,7 +309,7 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
 
 
 def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
-    """Return whether boxes that a Sigmoid gives are refined from an earlier estimate of them.
+    """Return whether boxes that a Sigmoid outputs are refined from an earlier estimate of them.
 
     Returns:
         SIGMOID if it is applied to the output of a layer alone, as in DETR; REFINED if the output
@@ -572,7 +572,7 @@ def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxD
         # YOLOv3 and v4 have a sigmoid for the centre and an exponential for the size.
         return BoxDecode.GRID if has_sigmoid_centre else BoxDecode.EXPONENTIAL
 
-    # A Softmax would give the bins of distances to the edges, which GRID does not have.
+    # A Softmax would output the bins of distances to the edges, which GRID does not have.
     are_sigmoids = has_sigmoid_centre and "Sigmoid" in size_operators
     if are_sigmoids and "Softmax" not in centre_operators:
         return BoxDecode.GRID

@@ -25,7 +25,7 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
     Args:
         index: The graph.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
         None if the graph does not select in this way.
@@ -58,10 +58,10 @@ def _head_before_split(
 
     Args:
         index: The graph.
-        split: The Split, or a Slice that gives the scores alone.
+        split: The Split, or a Slice that outputs the scores alone.
         anchors_first: Whether the tensor that is split is `[B, N, channels]`, not
             `[B, channels, N]`.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
         None if the graph has more outputs than the detections, but no masks or keypoints.
@@ -76,7 +76,8 @@ def _head_before_split(
         head_tensor = transpose.input[0]
         anchors_first = False
 
-    # A Split gives boxes, scores and perhaps masks or keypoints; a Slice gives the scores alone.
+    # A Split outputs boxes, scores and perhaps masks or keypoints; a Slice outputs the scores
+    # alone.
     has_masks_or_keypoints = len(split.output) == 3
     if has_masks_or_keypoints:
         return _head_with_masks_or_keypoints(
@@ -133,7 +134,8 @@ def _head_with_masks_or_keypoints(
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node separates a head's four channels of boxes from those after them.
 
-    It is a Split into boxes, scores and perhaps more, or a Slice of all channels from the fifth on.
+    It is a Split into boxes, scores and perhaps more, or a Slice of all channels starting at the
+    fifth.
     """
     if node.op_type == "Split" and len(node.output) in {2, 3}:
         first_size = index.size(node.output[0], attribute(node, "axis", 0))
@@ -144,7 +146,7 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def _slices_all_after_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a Slice takes all channels of a head from the fifth on, those after the boxes."""
+    """True if a Slice takes all channels of a head starting at the fifth, those after the boxes."""
     # The inputs of a Slice are data, starts, ends and axes.
     head_tensor = node.input[0]
     starts, ends, axes = (index.constant(name) for name in node.input[1:4])

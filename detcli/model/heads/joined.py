@@ -39,7 +39,7 @@ def find_joined_head(
         index: The graph.
         names: The class names in the file's metadata, if any. Their number tells which axis counts
             the channels where no node shows it.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
         None if no output is such a head.
@@ -91,7 +91,7 @@ def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]
     """True if a graph selects at most the queries of a transformer, and no finished detections.
 
     A transformer's decoder may begin with a TopK that selects queries. Both the boxes and the
-    layers that predict the scores then depend on the indices that it gives. A graph that selects
+    layers that predict the scores then depend on the indices that it outputs. A graph that selects
     finished detections has computed boxes and scores before that.
 
     Args:
@@ -100,7 +100,7 @@ def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]
         scores: The tensors of the scores, and of whatever else follows the boxes.
 
     Returns:
-        True also if the graph selects nothing.
+        Also true if the graph selects nothing.
     """
     selecting_nodes = index.nodes(*SELECTION)
     if not selecting_nodes:
@@ -290,7 +290,7 @@ def _score_count_of_split(index: GraphIndex, scores: str) -> int | None:
     The sizes of the outputs of a Split are constants. A Sigmoid may follow it.
 
     Returns:
-        None if no Split gives the scores, or if its sizes are not known.
+        None if no Split outputs the scores, or if its sizes are not known.
     """
     split_output = scores
     sigmoid = index.producer(scores, "Sigmoid")
@@ -319,7 +319,7 @@ def _head_joined_along(
         index: The graph.
         head_tensor: The tensor.
         axis: The axis along which boxes and scores are joined, 1 or 2.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
         None if the joined tensors are not boxes and scores.
@@ -450,7 +450,7 @@ def describe_without_extras(
 
 
 def task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
-    """Say, for an error message, what a graph does besides finding boxes.
+    """Describe, for an error message, what a graph does besides finding boxes.
 
     Args:
         index: The graph.
@@ -495,11 +495,11 @@ def box_tensor_of(index: GraphIndex, head_tensor: str) -> str:
 def _concat_of_boxes_and_scores(
     index: GraphIndex, head_tensor: str
 ) -> tuple[NodeProto | None, bool]:
-    """Find the Concat that joins boxes and scores in a head, and tell if a Transpose follows it.
+    """Find the Concat that joins boxes and scores in a head, and whether a Transpose follows it.
 
     Returns:
         The Concat, or None if the head is not a Concat of two tensors; and whether a Transpose of
-        the last two axes comes between the Concat and the head. Without a Concat, that means
+        the last two axes comes between the Concat and the head. If there is no Concat, that means
         nothing.
     """
     last_node = index.producer(head_tensor)

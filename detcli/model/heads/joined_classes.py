@@ -70,7 +70,7 @@ def classes_after_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes
         groups: The number of channels and the tensor of each part that follows the boxes.
 
     Returns:
-        None if the parts are others, or another number of landmarks.
+        None if the parts are different, or have a different number of landmarks.
     """
     if len(groups) < 3:
         return None

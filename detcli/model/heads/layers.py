@@ -86,10 +86,10 @@ def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
 
 
 def score_activation(index: GraphIndex, tensor: str) -> Activation | None:
-    """Tell by which activation function a tensor of class scores was computed.
+    """Determine the activation function that a tensor of class scores was computed with.
 
     If a Slice or Split cuts the scores from several joined tensors, those that end up in them
-    count.
+    decide.
 
     Returns:
         SIGMOID or SOFTMAX, or LINEAR for the bare output of a layer; None if the function is
@@ -107,7 +107,7 @@ def score_activation(index: GraphIndex, tensor: str) -> Activation | None:
 
 
 def _activation_of_node(index: GraphIndex, node: NodeProto) -> Activation | None:
-    """Tell by which activation function a node's output was computed, if it holds scores.
+    """Determine the activation function of a node's output, if it holds scores.
 
     Where the node only limits scores or takes their square root, the function is that of its input.
     A product of sigmoids, such as objectness times class score, counts as a sigmoid.

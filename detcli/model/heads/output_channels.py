@@ -262,7 +262,7 @@ def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, 
 
 
 def _activation_of_part(index: GraphIndex, tensor: str, part: HeadPart) -> Activation | None:
-    """Tell by which activation function a tensor that holds a part of a head was computed.
+    """Determine by which activation function a tensor with a part of a head was computed.
 
     Returns:
         None if that is not clear, and for boxes that the graph has decoded already: then they are
@@ -346,12 +346,12 @@ def _may_have_box_activation(activation: Activation | None, spec: GridSpec) -> b
 def _may_be_predicted_by_convolution(
     index: GraphIndex, tensor: str, part: HeadPart, activation: Activation | None
 ) -> bool:
-    """Tell if a part may belong to grid cells, whose numbers convolutions predict.
+    """Return whether a part may belong to grid cells, whose numbers convolutions predict.
 
-    The boxes of a transformer's queries are predicted by matrix products. So it is no part of grid
-    cells if the nearest layer before it is a matrix product. The layer is not looked for where it
-    does not matter or is not near, and the answer is True then: for scores, and for boxes that an
-    activation function or a decoding has changed.
+    The boxes of a transformer's queries are predicted by matrix products. So the part does not
+    belong to grid cells if the nearest layer before it is a matrix product. The layer is not looked
+    for where it does not matter or is not near, and the answer is True then: for scores, and for
+    boxes that an activation function or a decoding has changed.
 
     Args:
         index: The graph.

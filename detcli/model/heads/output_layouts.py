@@ -155,7 +155,7 @@ def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
 def layout_of_output(
     name: str, dims: Dims, map_sizes: list[list[int]], anchor_counts: list[int]
 ) -> OutputLayout | None:
-    """Tell from an output's shape which axis holds its channels, and to which scale it belongs.
+    """Determine from an output's shape the axis of its channels and the scale that it belongs to.
 
     Apart from the batch and the channels, the axes count the cells of a feature map. For example,
     for a scale with 80 x 80 cells of one anchor, an output with 85 channels has one of the shapes

@@ -147,7 +147,7 @@ def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
     """True if an output, which is neither boxes nor scores, holds the masks of objects.
 
     Masks are [B, channels, H, W]. Two other kinds of outputs also have four axes, but are not
-    masks: what the layers of a transformer's decoder give for each of N boxes, which is
+    masks: the output of a transformer's decoder layers for each of N boxes, which is
     [B, layers, N, features]; and a feature map, from which boxes or scores are computed.
     """
     dims = index.shapes[output]
@@ -176,7 +176,7 @@ def head_of_boxes_and_scores(
         best_class_only: Whether the graph takes only the best class of each box.
 
     Returns:
-        None if their shapes do not fit, or the nodes that compute them show something else.
+        None if their shapes do not match, or the nodes that compute them show something else.
     """
     box_dims = index.shapes[boxes]
     score_dims = index.shapes[scores]
@@ -267,7 +267,7 @@ def _are_boxes_and_scores_clear(
     Args:
         head: The head.
         decoding_of_scores: How the tensor that is taken for the scores would be decoded if it held
-            boxes; None if its nodes fit no method.
+            boxes; None if its nodes match no method.
         has_objectness: Whether that tensor begins with an objectness.
     """
     if decoding_of_scores is not None and decoding_of_scores.method in BOX_ONLY_METHODS:
@@ -290,7 +290,7 @@ def _are_query_boxes_clear(head: Head, decoding_of_scores: Decoded | None) -> bo
     Args:
         head: The head of the transformer.
         decoding_of_scores: How the tensor that is taken for the scores would be decoded if it held
-            boxes; None if its nodes fit no method.
+            boxes; None if its nodes match no method.
     """
     boxes_end_in_sigmoid = head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
     scores_end_in_sigmoid = head.scores_are is Activation.SIGMOID
@@ -368,9 +368,9 @@ def _class_axis(
 
 
 def _shortest_axis(dims: Dims, axes: list[int]) -> int | None:
-    """Choose the shortest of some axes of a shape, as there are fewer classes than cells of a grid.
+    """Choose the shortest of the given axes, as there are fewer classes than cells of a grid.
 
-    Of equally long axes it is the last one. None if the length of none is known.
+    Among equally long axes, it is the last one. None if the length of none is known.
     """
     shortest_axis = None
     shortest_length = math.inf
@@ -392,8 +392,8 @@ def _may_be_of_same_detections(index: GraphIndex, boxes: str, scores: str) -> bo
     """True if two tensors may be the boxes and scores of the same detections, in the same order.
 
     They are not if only one of them comes after a selection, by a TopK or non-maximum suppression:
-    it then has other detections than the other, or another order. Nor are they if the boxes are
-    computed from the scores.
+    it then has different detections from the other one, or a different order. Nor are they if the
+    boxes are computed from the scores.
     """
     if boxes in index.tensors_computed_from(scores):
         return False

@@ -43,7 +43,7 @@ def grid_heads(
     input_size: Size,
     specs: Iterable[GridSpec],
 ) -> Iterator[Head]:
-    """Yield a head for each family of detectors that the undecoded outputs of a graph fit.
+    """Yield a head for each family of detectors that the undecoded outputs of a graph match.
 
     Several families can have outputs of the same shapes; the caller tells them apart.
 
@@ -89,7 +89,7 @@ def _head_of_family(
         strides: The pixels between neighbouring cells, for each scale.
 
     Returns:
-        None if the shapes of the outputs, or the nodes that compute them, do not fit the family.
+        None if the shapes of the outputs, or the nodes that compute them, do not match the family.
     """
     map_sizes = []  # height and width in cells, for each scale
     anchor_counts = []  # anchors of a cell, for each scale
@@ -150,8 +150,8 @@ def _find_parts_in_outputs(
 ) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
 
-    Every way in which the outputs may hold these parts is tried. If several fit, the first one
-    counts, but only if all of them have the boxes in the same output.
+    Every way in which the outputs may hold these parts is tried. If several match, the first one is
+    used, but only if all of them have the boxes in the same output.
 
     Args:
         index: The graph.
@@ -159,7 +159,7 @@ def _find_parts_in_outputs(
         spec: The parts that the family's layers predict for each cell.
 
     Returns:
-        The channels of each part; empty if the family's parts do not fit the outputs.
+        The channels of each part; empty if the family's parts do not match the outputs.
 
     Raises:
         Unrecognised: More than one output may be the boxes.

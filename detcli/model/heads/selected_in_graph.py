@@ -39,7 +39,7 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
     Args:
         index: The graph.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+        boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.
 
     Returns:
         None if the graph selects nothing, or it is not clear which columns are what.
@@ -129,7 +129,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
 def _selected_boxes(index: GraphIndex, parts: list[OutputPart]) -> OutputPart | None:
     """Find the columns of the selected boxes; None if it is not clear which they are.
 
-    TensorFlow's detectors can give all boxes beside the selected ones.
+    TensorFlow's detectors can output all boxes beside the selected ones.
     """
     boxes = [part for part in parts if part.width == BOX_COORDINATES]
     if len(boxes) > 1:
@@ -285,7 +285,7 @@ def _columns_beside_boxes(
     """List the columns beside the boxes, in the same tensor, that may be scores or class ids.
 
     A column may also say to which image of the batch a detection belongs. It is left out: it does
-    not depend on the images, or is the first column of what NonMaxSuppression gives.
+    not depend on the images, or is the first column of the output of NonMaxSuppression.
 
     Args:
         index: The graph.
