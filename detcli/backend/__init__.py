@@ -38,7 +38,7 @@ __all__ = ["Device", "DeviceOptions", "open_backend", "open_tensors", "survey"]
 
 log = logging.getLogger(__name__)
 
-# What the device "auto" prefers to the CPU, the first that works.
+# The devices that "auto" prefers to the CPU; the first that works is used.
 FASTER_THAN_CPU = (Device.parse("cuda"), Device.parse("openvino"))
 
 Opened = TypeVar("Opened")  # a Backend or Tensors
@@ -83,7 +83,7 @@ def open_tensors(
     Args:
         device: The device's name, or "auto", as for `open_backend`.
         graph: A serialised ONNX model.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
         options: Settings of the device; only the memory limit and the precision are used.
 
     Raises:
@@ -105,7 +105,7 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
 
     Args:
         graph: A serialised ONNX model.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
 
     Returns:
         A placement for each execution provider of the installed ONNX Runtime, the preferred first

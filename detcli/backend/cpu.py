@@ -39,7 +39,7 @@ class CpuBackend(HostBackend):
         """Load a model into a session of ONNX Runtime.
 
         Args:
-            model: The model that the network and its contract are from.
+            model: The model that the network and its contract come from.
             options: How many backends run side by side (`workers`), and on how many cores of the
                 CPU altogether. Each gets an equal share of the cores.
         """

@@ -55,7 +55,7 @@ def batch_to_detections(
         contract: What the model says about its boxes, and the names of its classes.
 
     Returns:
-        The detections of each image, as `to_detections` gives them.
+        The detections of each image, as `to_detections` returns them.
     """
     boxes_of_all_images = None
     if len(selections) > 1:
@@ -106,7 +106,7 @@ def _map_ordinary_boxes(
     if may_be_fractions.any():
         return None
 
-    offsets = []  # of each image: what to subtract from x1, y1, x2, y2, then to divide them by
+    offsets = []  # for each image: what to subtract from x1, y1, x2, y2, then to divide them by
     scales = []
     limits = []  # and what they may be at most
     for letterbox in letterboxes:
@@ -133,7 +133,7 @@ def _map_ordinary_boxes(
 def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
     """Turn the boxes that were selected on the network's input into detections of the image.
 
-    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box beside the
+    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box outside the
     image is dropped without a warning: it loses its area only when it is clipped to the image.
 
     Args:

@@ -102,7 +102,7 @@ def require_provider(provider: str) -> None:
         DeviceError: There is no GPU, ONNX Runtime was built without the provider, or libraries
             that the provider needs do not load; the hint says what to install.
     """
-    # `has_gpu` is None where the system does not tell. Then the provider's libraries are tried.
+    # `has_gpu` is None where the system does not say. Then the provider's libraries are tried.
     if has_gpu() is False and not ask_driver().gpus:
         raise DeviceError(NO_GPU, CPU_INSTEAD)
     if provider not in onnxruntime.get_available_providers():
@@ -157,7 +157,7 @@ def require_code(ordinal: int) -> None:
     reason = explain_lack_of_code(gpus, onnxruntime.__version__, runtime_cuda())
     if reason:
         hint = CPU_INSTEAD
-        # The extra has to fit this GPU; other GPUs of the machine do not matter.
+        # The extra has to suit this GPU; other GPUs of the machine do not matter.
         extra = fitting_extra(replace(facts, gpus=gpus))
         if extra is not None:
             hint = f"{extra.command}; or {CPU_INSTEAD}"
@@ -236,7 +236,7 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
 
 
 def _load_packaged_libraries() -> None:
-    """Load the copies of NVIDIA's libraries that pip or conda installed, as far as there are any.
+    """Load the copies of NVIDIA's libraries that pip or conda installed, if there are any.
 
     The system's loader would not find these. Two searches are needed:
 
@@ -361,7 +361,7 @@ def faster_with_tensorrt(ordinal: int) -> str:
     )
     if not is_installed:
         return ""
-    # How much faster it is, is an estimate that was not measured.
+    # How much faster it is was estimated, not measured.
     return (
         f"TensorRT is installed, and in float16 may be three to four times as fast on "
         f"{gpus[0].name}, with slightly different boxes: detcli tune MODEL measures it"
@@ -459,7 +459,7 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 
     Args:
         graph: A serialised ONNX model.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
 
     Returns:
         A placement for each provider that ONNX Runtime was built with, usable or not. Its
@@ -476,7 +476,7 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
     Args:
         graph: A serialised ONNX model.
         provider: The provider's name, such as "CUDAExecutionProvider".
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
 
     Returns:
         How many nodes of each operator the provider runs, the most frequent first, and the nodes
@@ -492,7 +492,7 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
     except DetcliError as error:
         return Placement(provider, usable=False, reason=str(error), hint=error.hint)
 
-    if nodes is None:  # this ONNX Runtime does not tell
+    if nodes is None:  # this ONNX Runtime does not report them
         return Placement(provider, usable=True)
     return _counted_placement(provider, nodes)
 

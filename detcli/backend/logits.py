@@ -1,7 +1,7 @@
 """The sigmoid of logits, and the logit that stands for a confidence, exact to the last bit.
 
 A logit is a score before the sigmoid. The backends compare logits with the logit of the confidence,
-and compute the sigmoids of those that are selected only.
+and compute the sigmoids only of those that are selected.
 """
 
 import functools

@@ -44,7 +44,8 @@ class CudaExtra:
         """Return whether this extra's ONNX Runtime contains code that a GPU can run.
 
         Args:
-            capability: The GPU's compute capability, the version of its instructions, as "9.0".
+            capability: The GPU's compute capability, the version of its instructions, such as
+                "9.0".
         """
         major, minor = capability.split(".")
         gpu_version = (int(major), int(minor))
@@ -127,7 +128,7 @@ def count_gpus() -> int:
 def ask_driver() -> DriverFacts:
     """Ask NVIDIA's driver which CUDA it supports and which GPUs it shows to this process.
 
-    The driver is a shared library with functions in C, which return 0 or the number of an error. No
+    The driver is a shared library with functions in C, which return 0 or an error number. No
     context is created on a GPU, because that would take some of its memory.
 
     Returns:
@@ -199,7 +200,7 @@ def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
     """Choose detcli's extra for the newest CUDA that this driver and one of its GPUs can run.
 
     A driver that does not report its CUDA counts as new enough, and a machine without GPUs as one
-    that runs everything. None if no extra fits.
+    that runs everything. None if no extra is suitable.
     """
     for extra in CUDA_EXTRAS:  # the newest first
         if _supports_cuda(facts, extra.cuda) and extra.suits(facts.gpus):
@@ -344,7 +345,7 @@ def gpu_uuid(ordinal: int) -> str:
     """Ask the driver for the UUID of a GPU, which names it whatever order GPUs are listed in.
 
     Args:
-        ordinal: The number in CUDA, from 0, of a GPU or of a part of one (MIG).
+        ordinal: The CUDA ordinal, from 0, of a GPU or of a part of one (MIG).
 
     Raises:
         DeviceError: The GPU does not exist, or the driver does not answer.

@@ -1,8 +1,8 @@
 """Opens models on the CPU from a copy of their graph that ONNX Runtime has optimised already.
 
 When ONNX Runtime opens a graph, it spends most of the time on optimising it: nodes are fused, and
-weights are laid out anew. Some of the optimised graph's operators are its own, and some fit one
-kind of processor only, so the copy is for the CPU, for one build of ONNX Runtime, and where the
+weights are laid out anew. Some of the optimised graph's operators are its own, and some suit only
+one kind of processor, so the copy is for the CPU, for one build of ONNX Runtime, and where the
 weights are laid out for a processor, for that. All others get the graph that detcli cuts.
 
 Before a copy is used, it is proved that it computes the same from noise and from a photograph,
@@ -43,7 +43,7 @@ UNUSABLE = b""
 CPUINFO = Path("/proc/cpuinfo")
 MAX_CPUINFO_BYTES = 1 << 14  # more than Linux says about the first core
 
-# What of /proc/cpuinfo tells kinds of processors apart, on x86 and on ARM.
+# Fields of /proc/cpuinfo that tell kinds of processors apart, on x86 and on ARM.
 PROCESSOR_FIELDS = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
@@ -135,7 +135,7 @@ def processor() -> str:
     """Describe the kind of this machine's processor, with its instruction sets.
 
     Returns:
-        Lines of Linux's description of the first core; empty where the system gives none.
+        Lines of Linux's description of the first core; empty where the system provides none.
     """
     try:
         with CPUINFO.open("rb") as file:

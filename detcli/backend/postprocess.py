@@ -65,9 +65,10 @@ class SelectionOptions:
     nms_iou: float | None
     multi_label: MultiLabel = MultiLabel.WITHOUT_NMS
     within_anchors: bool = False  # no more detections than the head has anchors
-    class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
+    class_agnostic: bool = False  # NMS compares boxes of all classes, not only of the same class
     blends: bool = False  # NMS blends the boxes that it drops into the one that stays
-    # By class id, what the scores of each class must be strictly above; None if it is one for all
+    # By class id, what the scores of each class must be strictly above; None if it is the same for
+    # all
     conf_thresholds: tuple[float, ...] | None = None
 
     def with_conf_thresholds(self, conf_thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
@@ -180,7 +181,7 @@ def _select_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
-        options: The confidence, which classes of an anchor count, and how many scores to keep.
+        options: The confidence, which classes of an anchor are used, and how many scores to keep.
     """
     if options.suppresses_every_class:
         return _select_every_class(scores, options)
@@ -208,8 +209,8 @@ def select_rows(
     """Select the detections of one image from the rows of a graph that selects boxes itself.
 
     Such a graph ends in a row for each detection. Rows that are strictly above the confidence of
-    their class stay, if the class is asked for. Of these, the `max_det` best are kept, of equals
-    the lower row first; or with an IoU limit, those that non-maximum suppression leaves. A row
+    their class stay, if the class is asked for. Of these, the `max_det` best are kept, among equal
+    ones the lower row first; or with an IoU limit, those that non-maximum suppression leaves. A row
     whose class does not exist is dropped with a warning. The rows do not tell which of them come
     from the same anchor, so `multi_label` changes nothing.
 
@@ -376,7 +377,7 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> Indices:
         options: The confidence, and the number of detections to keep.
 
     Returns:
-        The indices of the anchors, `(K,)`, best first, of equals the lower index first.
+        The indices of the anchors, `(K,)`, best first, among equal ones the lower index first.
     """
     is_confident = anchor_score > np.float32(options.conf)
     if np.count_nonzero(is_confident) > options.max_det:
@@ -479,7 +480,7 @@ def _without_duplicates(
         The remaining boxes, best first, with scores from 0 to 1.
     """
     if options.blends:
-        # Boxes are weighted by their scores when they are blended, so logits are converted before.
+        # Boxes are weighted by their scores when they are blended, so logits are converted first.
         return _blend_duplicates(_convert_scores(selection, logits=logits), options)
     remaining = _suppress_duplicates(selection, options)
     return _convert_scores(remaining, logits=logits)

@@ -25,7 +25,7 @@ from detcli.data.geometry import Image, Letterbox, Pixels, Size
 from detcli.model.contract import CORNERS, Contract, Interpolation, Preprocessing, Resize
 
 Doubles = npt.NDArray[np.float64]
-Tensor = npt.NDArray[Any]  # images as a network takes them, or what it gives
+Tensor = npt.NDArray[Any]  # images as a network takes them, or what it outputs
 
 WEIGHT_UNITS = 1 << 22  # Pillow's weights are multiples of 1 / WEIGHT_UNITS
 KEYS_A = -0.5  # the parameter a of Keys' kernel in Pillow's BICUBIC; OpenCV has -0.75
@@ -53,7 +53,7 @@ def resample(
     row_border: Border = NO_BORDER,
     column_border: Border = NO_BORDER,
 ) -> Pixels:
-    """Resize an image to exactly the pixels that Pillow's filters give, along x first.
+    """Resize an image to exactly the pixels that Pillow's filters produce, along x first.
 
     Args:
         image: `(H, W, 3)` uint8.
@@ -81,8 +81,8 @@ def _resample_rows(
 
     Each output row is a weighted sum of a few rows of the image with its border. A block of
     neighbouring output rows needs nearly the same rows, so it is computed as one product of
-    matrices: the weights, and these rows of the image. All pixels of the border have one level, so
-    the border adds the same number to all pixels of an output row, and needs no product.
+    matrices: the weights, and these rows of the image. All pixels of the border have the same
+    level, so the border adds the same number to all pixels of an output row, and needs no product.
 
     Weights are multiples of 1 / `WEIGHT_UNITS`, so that all sums are exact in any order.
     """
@@ -192,7 +192,7 @@ def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
     The centre of a target pixel is a point on the source's axis, where source pixel n reaches from
     n to n + 1. The target pixel is made of the source pixels around that point (its taps), as far
     as the kernel reaches. The kernel widens as the image shrinks, so that every source pixel
-    counts. The order of the operations, and thus the rounding, is Pillow's.
+    contributes. The order of the operations, and thus the rounding, is Pillow's.
 
     Args:
         source: The number of source pixels.
@@ -311,7 +311,7 @@ def fit_letterbox(
 
 
 def _rounded_up(size: Size, multiple: int) -> Size:
-    """Round a height and a width up to multiples of a number."""
+    """Round a height and a width up to multiples of the given number."""
     height, width = size
     rows = math.ceil(height / multiple)
     columns = math.ceil(width / multiple)
@@ -470,7 +470,7 @@ def to_tensor(canvas: Pixels, out: Tensor, preprocessing: Preprocessing = DEFAUL
 
 @functools.lru_cache(maxsize=16)
 def input_value_tables(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
-    """Tabulate which number of the network's input each of the 256 values of a pixel becomes.
+    """Tabulate the network's input value for each of the 256 values of a pixel.
 
     There is a table for each channel. The numbers are computed in float64, rounded to float32, and
     from there to float16 if the network takes that.

@@ -20,7 +20,7 @@ Pending = Callable[[], list[Detections]]
 """Detections that the device may still be computing: a call waits and returns a copy."""
 
 BATCHES = (32, 16, 8)
-"""Numbers of images in a batch that suit a GPU, for a graph that takes any number."""
+"""Batch sizes that suit a GPU, for a graph that takes any batch size."""
 
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever that stage ends."""
@@ -82,7 +82,7 @@ class Backend(Protocol):
         Args:
             buffer: What `infer` returned.
             letterboxes: Those that `prepare` got, to convert boxes to pixels of each image.
-            options: Which detections count: confidence, classes, overlap, and so on.
+            options: Which detections to keep: confidence, classes, overlap, and so on.
 
         Returns:
             A function that waits for the detections of each image and returns them. On an
@@ -200,7 +200,7 @@ def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
 
     Args:
         limit_s: How many seconds the task may take.
-        title: What the model is called in errors.
+        title: How error messages refer to the model.
         task: A function without parameters.
 
     Returns:

@@ -52,8 +52,8 @@ def cuda_provider(
     }
     if not half:
         # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
-        # boxes must equal the CPU's. A float16 model outputs the speed: with this option, ONNX
-        # Runtime would leave out tensor cores for its convolutions, too.
+        # boxes must equal the CPU's. The speed comes from float16 models: with this option, ONNX
+        # Runtime would leave out tensor cores for their convolutions, too.
         settings["use_tf32"] = "0"
     if stream is not None:
         settings["user_compute_stream"] = str(stream)
@@ -75,7 +75,7 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
 
     Args:
         model: The model.
-        images_per_run: On how many images the network mostly runs, if it takes any number.
+        images_per_run: How many images the network mostly runs on, if it takes any number.
 
     Returns:
         Options of the TensorRT provider, such as `{"trt_profile_min_shapes": "images:1x3x32x32"}`

@@ -1,4 +1,4 @@
-"""The boxes that were selected on the network's input, and how anything odd in them is told."""
+"""The boxes that were selected on the network's input, and how anything odd in them is reported."""
 
 import warnings
 from typing import NamedTuple
@@ -24,5 +24,5 @@ class SelectedBoxes(NamedTuple):
 
 
 def warn(message: str) -> None:
-    """Warn of something odd in what the model outputs, on the line that calls this."""
+    """Warn about something odd in what the model outputs, on the line that calls this."""
     warnings.warn(message, DetcliWarning, stacklevel=2)

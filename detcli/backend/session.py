@@ -97,7 +97,7 @@ DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", 
 
 # An option of a session: it records which provider runs each node, for `nodes_by_provider`.
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
-# An option of a session: whether its threads spin, which means to ask again and again for work.
+# An option of a session: whether its threads spin, which means that they keep asking for work.
 ALLOW_SPINNING = "session.intra_op.allow_spinning"
 MAX_EXAMPLES = 3  # names of nodes in a line of the log
 
@@ -133,7 +133,7 @@ def open_session(
     Args:
         graph: A serialised ONNX model.
         providers: The providers, the preferred one first.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
         threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
         spins: Whether these threads keep busy while they wait for the next node.
 
@@ -188,7 +188,7 @@ def _creation_error(message: str, title: str, *, on_cpu: bool) -> DetcliError:
 
     Args:
         message: The message of ONNX Runtime, as `reason` shortens it.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
         on_cpu: Whether the graph was loaded on the CPU, so that the computer's memory ran out and
             not the GPU's.
     """
@@ -216,12 +216,12 @@ def _creation_error(message: str, title: str, *, on_cpu: bool) -> DetcliError:
 def check_placement(session: Any, providers: Sequence[str], title: str) -> None:  # noqa: ANN401 - onnxruntime has no types
     """Make sure that a session runs on the first provider, and log the nodes that others run.
 
-    ONNX Runtime raises no error itself if it leaves out a provider, or gives it no node.
+    ONNX Runtime raises no error itself if it leaves out a provider, or assigns it no node.
 
     Args:
         session: A session of ONNX Runtime that was created with these providers.
         providers: The names of the providers, the requested device's first.
-        title: What the graph is called in errors and in the log.
+        title: How errors and the log refer to the graph.
 
     Raises:
         DeviceError: A provider was not loaded, or the first runs no node.
@@ -311,7 +311,7 @@ class TensorSession:
             device: The name of the device, such as "cuda:0".
             providers: The execution providers that run the graph, see `open_session`.
             graph: A serialised ONNX model.
-            title: What the graph is called in errors.
+            title: How error messages refer to the graph.
             threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
             spins: Whether these threads keep busy while they wait for the next node.
         """
@@ -415,7 +415,7 @@ def optimised(graph: bytes, level: Any, title: str) -> bytes:  # noqa: ANN401
     Args:
         graph: A serialised ONNX model without external data.
         level: How far, of `onnxruntime.GraphOptimizationLevel`.
-        title: What the graph is called in errors.
+        title: How error messages refer to the graph.
 
     Returns:
         A serialised model; at the level ORT_ENABLE_EXTENDED and above, other runtimes and providers

@@ -392,7 +392,7 @@ def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
     Returns:
         The description of the new input.
     """
-    # The input of the file gets another name, so that the new input can have its name.
+    # The input of the file is renamed, so that the new input can have its name.
     file_input = add.unused("image")
     rename(add.graph, image.name, file_input)
 

@@ -36,7 +36,7 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 Size = tuple[int, int]  # height and width, in pixels
 
 UNKNOWN_CLASSES = 1000
-"""The number of classes that is supposed where neither a graph nor its metadata shows it.
+"""The number of classes that is assumed where neither a graph nor its metadata shows it.
 
 Their names are numbers.
 """
@@ -55,7 +55,7 @@ class Layout(StrEnum):
 
 
 class ScoreForm(StrEnum):
-    """What the numbers of a head's score rows are."""
+    """What the values of a head's score rows are."""
 
     FINAL = "final"
     LOGITS = "logits"  # before a sigmoid
@@ -129,7 +129,7 @@ class Preprocessing:
     enlarge: float | None = None
     # for SHORTEST_EDGE, the length of the shorter edge and the maximum length of the longer one
     edges: tuple[int, int] | None = None
-    multiple: int = 1  # for SHORTEST_EDGE, what height and width are rounded down to a multiple of
+    multiple: int = 1  # for SHORTEST_EDGE, height and width are rounded down to a multiple of it
 
 
 BOXES_OF_MORE = "its masks or keypoints are left out"
@@ -166,23 +166,23 @@ class Contract:
     # the maximum number of detections that its family takes from an image; None for any number
     max_detections: int | None = None
     within_anchors: bool = False  # no more detections than the head has anchors
-    clips: bool = True  # boxes end at the edges of the image, as in its family
+    clips: bool = True  # boxes are clipped to the image, as in its family
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
     class_conf: tuple[tuple[int, float], ...] = ()  # and those of individual classes, by class id
     tile: Tiling | None = None  # the tiles that it recommends
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
     # family's; None where there is one box for each object
     nms: float | None = None
-    class_agnostic: bool = False  # NMS compares boxes of all classes, not only those of one
+    class_agnostic: bool = False  # NMS compares boxes of all classes, not only of the same class
     suppression: Suppression = Suppression.DROP
     preprocessing: Preprocessing = Preprocessing()
-    # the file's input is of whole numbers: an image's uint8 values, as they are
+    # the file's input holds whole numbers: an image's uint8 values, as they are
     takes_uint8: bool = False
     # steps of the preprocessing, and where each is known from
     preprocessing_sources: tuple[tuple[str, str], ...] = ()
-    # steps of the preprocessing that nothing tells; they are as in a YOLO
+    # steps of the preprocessing that no source states; they are as in a YOLO
     unknown_preprocessing: tuple[str, ...] = ()
-    # steps that nothing in the file tells, and what is assumed of each
+    # steps that nothing in the file states, and what is assumed of each
     assumed_preprocessing: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -261,20 +261,20 @@ class Contract:
             return True
         if self.multi_label is MultiLabel.ALWAYS:
             return False
-        # What remains is `WITHOUT_NMS`: several classes of an anchor count without suppression.
+        # What remains is `WITHOUT_NMS`: several classes of an anchor are kept without suppression.
         return nms is not None
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
-        """Return the contract with other class names.
+        """Return the contract with different class names.
 
-        If the graph does not show how many classes there are, the names tell it.
+        If the graph does not show how many classes there are, the names do.
 
         Args:
             names: The names, by class id.
             origin: Where they come from, for messages.
 
         Raises:
-            UsageError: The graph shows another number of classes.
+            UsageError: The graph shows a different number of classes.
         """
         if not self.counts_classes:
             return replace(self, names=names, names_origin=origin, class_count=len(names))
@@ -583,7 +583,7 @@ def class_conf_by_id(
     """
     confidences: dict[int, float] = {}
     for name_or_id, confidence in class_conf:
-        # `class_ids` gives None only if no class is named.
+        # `class_ids` returns None only if no class is named.
         ids_of_class = class_ids([name_or_id], names) or frozenset()
         for class_id in sorted(ids_of_class):
             if class_id in confidences:

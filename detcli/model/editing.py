@@ -526,8 +526,8 @@ def sort_nodes(graph: GraphProto) -> None:
             if name:
                 producer_positions[name] = position
 
-    # `reads` gives sets, whose order differs between processes. All nodes are added in order first,
-    # so that it does not matter.
+    # `reads` returns sets, whose order differs between processes. All nodes are added in order
+    # first, so that it does not matter.
     no_predecessors: dict[int, tuple[int, ...]] = dict.fromkeys(range(len(graph.node)), ())
     sorter = TopologicalSorter(no_predecessors)
     for position, node in enumerate(graph.node):

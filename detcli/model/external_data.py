@@ -115,7 +115,7 @@ def open_external(model: Path, location: str) -> BufferedReader:
                 "put the file itself beside the model, not a link to it; cp -L copies what is "
                 "linked",
             )
-        # A link that was laid after this check is not followed.
+        # A link that was created after this check is not followed.
         return open_regular(file, MAX_BYTES, NO_LINK)
     except OSError as error:
         reason = f"{location}: {error.strerror or error}"
@@ -205,7 +205,7 @@ def _check_size(tensor: "TensorProto") -> None:
     such a list, so a list is only checked for too few entries.
 
     Raises:
-        ValueError: The amount of data does not fit the shape and type.
+        ValueError: The amount of data does not match the shape and type.
     """
     if tensor.HasField("raw_data"):
         byte_count = len(tensor.raw_data)

@@ -1,6 +1,6 @@
 """The families of face detectors, and of plates that are found like faces.
 
-Most of their files leave the boxes undecoded, and give landmarks beside them, which are left out.
+Most of their files leave the boxes undecoded, and output landmarks beside them, which are left out.
 """
 
 from dataclasses import replace

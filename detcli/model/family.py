@@ -25,12 +25,12 @@ class Family:
     source: str
     # What its networks were trained with; None where that differs.
     preprocessing: Preprocessing | None = None
-    # Whether a head belongs to this family; None where `grid` tells.
+    # Whether a head belongs to this family; None where `grid` shows it.
     matches: Callable[[Head], bool] | None = None
     # Whether it outputs several boxes for an object; None where the file says it.
     needs_nms: bool | None = True
     nms: float = 0.45  # the IoU above which its authors suppress a box
-    # Whether they compare boxes of all classes for that, not only those of one.
+    # Whether they compare boxes of all classes for that, not only those of the same class.
     class_agnostic: bool = False
     suppression: Suppression = Suppression.DROP
     # Scores become shares of all classes (softmax). The one with this index, 0 or -1, is that of no
@@ -43,10 +43,10 @@ class Family:
     # A graph belongs to this family only if its nodes show the order of the corners, and their
     # unit.
     must_show_corners: bool = False
-    # Its graphs take images with the channels last; None if some do and some do not.
+    # Its graphs take images with the channels last; None if that differs.
     channels_last: bool | None = None
-    single: bool | None = None  # its graphs take one image without a batch; None if either way
-    clips: bool = True  # its own code ends boxes at the edges of the image
+    single: bool | None = None  # its graphs take one image without a batch; None if that differs
+    clips: bool = True  # its own code clips boxes to the image
     margin: int = 0  # pixels of the input that the longer side of an image leaves free
     # What its layers output for each cell, where the graph does not decode it.
     grid: GridSpec | None = None

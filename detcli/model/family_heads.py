@@ -6,7 +6,7 @@ from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads import Activation, BoxDecode, Head
 
 ULTRAFACE_ANCHOR_COUNTS = frozenset({4420, 17640})  # of inputs of 320x240 and 640x480 pixels
-YOLO_NAS_BINS = 17  # into which YOLO-NAS distributes a distance; YOLOv8 has 16
+YOLO_NAS_BINS = 17  # YOLO-NAS distributes a distance into these; YOLOv8 has 16
 
 
 def has_grid_boxes_apart(head: Head) -> bool:
@@ -49,7 +49,7 @@ def selects_as_ultraface(head: Head) -> bool:
 
 
 def has_class_ids_apart(head: Head) -> bool:
-    """True if a graph selects detections and gives boxes with scores in one tensor, ids apart."""
+    """True if a graph selects detections and outputs boxes with scores in one tensor, ids apart."""
     if head.layout is not Layout.ROWS or len(head.tensors) != 2:
         return False
     return head.boxes[0].tensor == head.scores[0].tensor
@@ -72,7 +72,7 @@ def has_refined_query_boxes(head: Head) -> bool:
 def is_detr(head: Head) -> bool:
     """True if a head is that of DETR: boxes of queries from a sigmoid, scores not from one.
 
-    DETR's scores are those of a softmax, but a graph may leave the softmax out, and give logits.
+    DETR's scores are those of a softmax, but a graph may leave the softmax out, and output logits.
     """
     has_sigmoid_boxes = has_query_boxes(head, BoxDecode.SIGMOID)
     return has_sigmoid_boxes and head.scores_are is not Activation.SIGMOID
@@ -88,7 +88,7 @@ def is_yolo_nas(head: Head) -> bool:
     """
     if not has_grid_boxes_apart(head) or head.decoded is None:
         return False
-    if head.best_class_only:  # YOLO-NAS gives the scores of all classes
+    if head.best_class_only:  # YOLO-NAS outputs the scores of all classes
         return False
 
     may_have_its_bins = head.bins == YOLO_NAS_BINS or head.bins is None
@@ -113,7 +113,7 @@ def columns_of_detections(head: Head) -> tuple[int, ...]:
 
     Returns:
         The first column of the box, that of the score, and that of the class id if there is one.
-        Empty if the graph does not select detections, or gives them in several tensors.
+        Empty if the graph does not select detections, or outputs them in several tensors.
     """
     if head.layout is not Layout.ROWS or len(head.tensors) != 1:
         return ()

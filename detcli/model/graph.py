@@ -85,7 +85,7 @@ class GraphIndex:
         """Find the node that computes a tensor, passing over nodes that only hand it on.
 
         `computed_as` says which nodes these are. None if the tensor is an input or a constant, or
-        if operators are named and the node is of none of them.
+        if operators are named and the node has none of them.
         """
         node = self.producers.get(self.computed_as(tensor))
         if node is not None and operators and node.op_type not in operators:
@@ -417,7 +417,7 @@ def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
 
 
 def needed_nodes(graph: GraphProto, *tensors: str) -> tuple[list[NodeProto], set[str]]:
-    """Find all nodes that are needed to compute some tensors of a graph.
+    """Find all nodes that are needed to compute the given tensors of a graph.
 
     Returns:
         The nodes in the order of the graph, and the names of all tensors in use: those that the
@@ -576,7 +576,7 @@ def is_all_half(graph: GraphProto) -> bool:
 
 
 def _type_of_weights(index: GraphIndex, tensor: str) -> int | None:
-    """Return the element type in which weights are used, as a number of ONNX's `DataType`.
+    """Return the element type in which weights are used, as a value of ONNX's `DataType`.
 
     Weights that are stored in float16, but cast to float32 before their use, are float32.
 

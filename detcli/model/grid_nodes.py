@@ -87,7 +87,7 @@ class NodeBuilder:
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
 
     def dtype(self, tensor: str) -> int:
-        """Return ONNX's number of a tensor's element type; that of float32 if it is unknown."""
+        """Return ONNX's code for a tensor's element type; that of float32 if it is unknown."""
         return self._types.get(tensor) or FLOAT
 
     def cast(self, tensor: str, dtype: int) -> str:
@@ -450,7 +450,7 @@ def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> 
 
     Args:
         add: Adds nodes to the graph.
-        spec: Tells whether a part of a cell at the edge of the image counts as one.
+        spec: Says whether a part of a cell at the edge of the image counts as one.
         image: The graph's input for images.
         stride: The pixels from one cell to the next.
     """

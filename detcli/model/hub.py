@@ -496,7 +496,7 @@ def _hub_errors_translated(problem: str) -> Iterator[None]:
     try:
         yield
     except (_Unusable, httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError, OSError) as error:
-        # The more special classes come first: several of these are kinds of OSError.
+        # The more specific classes come first: several of these are kinds of OSError.
         match error:
             case OfflineModeIsEnabled():
                 reason = "HF_HUB_OFFLINE is set"

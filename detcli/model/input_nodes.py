@@ -78,7 +78,7 @@ class InputNodes(NamedTuple):
         - Above 1, such as 255, or 1/0.225 with ImageNet's deviation: they enlarge values up to 1.
         - 1: they subtract a mean at most. 114 is a mean of values up to 255, 0.45 of values up
           to 1.
-        - A factor between 0.1 and 1 fits neither.
+        - A factor between 0.1 and 1 matches neither.
         """
         gain = abs(self.gains[0])  # those of the other channels are of the same magnitude
         if gain < MAX_GAIN_FROM_255:
@@ -172,7 +172,7 @@ def _inputs_of_network(index: GraphIndex, traced: TracedValues) -> set[str]:
     """Name the tensors at which the tracing of images ended, where the network itself begins.
 
     Nodes before that only move, scale or shift the images, so that their outputs were traced. The
-    first nodes of the network do more: they read traced tensors, but give others.
+    first nodes of the network do more: they read traced tensors, but output others.
     """
     network_inputs = set[str]()
     for node in index.graph.node:
@@ -451,9 +451,9 @@ ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.sub
 def first_weight(index: GraphIndex, image: str) -> float | None:
     """Compute the mean absolute weight of the first convolution that the images reach.
 
-    It tells the range of values that a network was trained on: for values up to 255, weights are
+    It shows the range of values that a network was trained on: for values up to 255, weights are
     far smaller than for values up to 1. If the images reach several convolutions at once, the
-    largest mean counts, so that the order of nodes does not matter.
+    largest mean is used, so that the order of nodes does not matter.
 
     Returns:
         None if the weights are not constants, or there is no convolution.
@@ -503,7 +503,7 @@ def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | 
 def _factors_of_normalisation(index: GraphIndex, normalisation: NodeProto) -> Values | None:
     """Compute by how much a BatchNormalization multiplies each channel: gain / deviation.
 
-    ONNX's default epsilon is used, even if the node names another.
+    ONNX's default epsilon is used, even if the node names a different one.
 
     Args:
         index: The graph.

@@ -66,7 +66,7 @@ class OtherInput:
 
 
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
-    """Find the input of a graph that takes images, and tell what all other inputs are for.
+    """Find the input of a graph that takes images, and determine what all other inputs are for.
 
     Raises:
         Unrecognised: No input, or more than one, takes images; or the use of another input is

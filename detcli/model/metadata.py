@@ -34,7 +34,7 @@ IGNORED_BY_HEAD = " is ignored: its head gives one box for each object"
 DEFAULT_SIZE = (640, 640)
 
 Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
-"""The confidence of all classes, if there is one, and those of single classes by class id."""
+"""The confidence of all classes, if there is one, and those of individual classes by class id."""
 NO_CONFIDENCES: Confidences = (None, ())
 
 

@@ -44,7 +44,8 @@ def precision_of(model: "ModelProto") -> Precision:
     if is_quantised(model.graph):
         return Precision.INT8
     element_types = {tensor.data_type for tensor in model.graph.initializer}
-    # Weights may be in Constant nodes in place of initializers, so other tensors count, too.
+    # Weights may be in Constant nodes in place of initializers, so other tensors are looked at,
+    # too.
     for values in (model.graph.input, model.graph.value_info):
         element_types.update(value.type.tensor_type.elem_type for value in values)
     if TensorProto.FLOAT16 in element_types:

@@ -18,7 +18,7 @@ from detcli.storage.cache import cached, is_cached
 
 VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` returns a different result
 
-ATTEMPTS = 5  # how often a model is read that changes meanwhile
+ATTEMPTS = 5  # how often to read a model that changes meanwhile
 
 
 class StoredGraph:
@@ -70,7 +70,7 @@ class PreparedModel:
     name: str  # the name in records: that of the zoo, else the file's without its suffix
     contract: Contract
     stored_graph: StoredGraph
-    sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
+    sha256: str = ""  # of everything that determines its answers, as it was read; see `identity_of`
     half: bool = False  # the whole network computes in float16
     canvas: tuple[int, int] | None = None  # the maximum size of its input, where that is known
     narrows: bool = False  # whether narrow images have narrow inputs, and not the whole canvas

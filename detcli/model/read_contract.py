@@ -31,7 +31,7 @@ from detcli.model.preprocessing import BY_FAMILY, SIZE
 
 @frozen
 class Recognised:
-    """What was recognised in a graph: its input and head, and the family that they are of."""
+    """What was recognised in a graph: its input and head, and the family that they belong to."""
 
     head: Head
     image: ImageInput
@@ -244,8 +244,8 @@ def box_format_by_nodes(head: Head) -> BoxFormat | None:
 def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> bool:
     """Return whether a YOLO's head outputs several boxes for an object, so that NMS is needed.
 
-    Ultralytics' metadata may say so. If not, the format of the boxes tells it: heads that need NMS
-    give boxes as centre and size, and those that do not as corners.
+    Ultralytics' metadata may say so. If not, the format of the boxes shows it: heads that need NMS
+    output boxes as centre and size, and those that do not as corners.
     """
     if head.layout is Layout.END_TO_END:
         return False
@@ -306,7 +306,7 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
     if not family.gives_one_box_per_object:
         return None
     if head.layout is not Layout.END_TO_END:
-        # A transformer gives one box for each query.
+        # A transformer outputs one box for each query.
         return _anchor_count(index, head, has_fixed_size=False)
 
     # The file's only output is [B, K, 6], with the K detections that the graph selects itself, or

@@ -99,7 +99,7 @@ def read_graph(
         raise not_a_detector(model, index, title, error) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
-    # The metadata of the file itself goes before the files beside it.
+    # The metadata of the file itself takes precedence over the files beside it.
     if sidecar is not None and "names" not in metadata:
         contract = _with_names_beside(contract, sidecar)
     return replace(reading, contract=contract)
@@ -279,8 +279,8 @@ def _recognise(
 ) -> Recognised:
     """Recognise the inputs of a graph, its head, and the family of detectors that it belongs to.
 
-    The head is the tensors of boxes and scores. It tells the family, and the family tells what the
-    graph does not show, such as a class that stands for no object.
+    The head is the tensors of boxes and scores. It shows the family, and the family determines what
+    the graph does not show, such as a class that stands for no object.
 
     Args:
         model: The model.

@@ -158,7 +158,7 @@ def check_biases_are_of_softmax(
 
 
 def check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
-    """Refuse a head that cannot give right detections.
+    """Refuse a head that cannot produce correct detections.
 
     Raises:
         Unrecognised: A Reshape has mixed its channels with its cells, or an operator that is not
@@ -189,7 +189,7 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
 
     Args:
         corners: The order and unit after all nodes that follow the decoding, if the decoding
-            gives x1, y1, x2, y2 in pixels. None if these nodes do not show what they do.
+            outputs x1, y1, x2, y2 in pixels. None if these nodes do not show what they do.
         head: The head of the graph.
         family: The family of detectors that it belongs to.
 

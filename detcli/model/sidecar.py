@@ -16,7 +16,7 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regu
 PREPROCESSOR = "preprocessor_config.json"
 CONFIG = "config.json"
 CONFIG_KEYS = ("model_type", "id2label")  # a config.json by Transformers has at least one
-MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
+MAX_BYTES = (1 << 22) - 1  # of either file; names of several thousand classes take far less
 MAX_CLASSES = 100_000
 HINT = "correct the file, or move the model away from it"
 
@@ -24,7 +24,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 PILLOWS_BILINEAR = 2
 RESAMPLING = {PILLOWS_BILINEAR: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
-"""Pillow's numbers of the filters that detcli has."""
+"""Pillow's ids of the filters that detcli has."""
 EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta", "GroundingDino")
 LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
@@ -172,7 +172,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     """Read the class names of config.json's `id2label`, such as `{"0": "cat", "1": "dog"}`.
 
     Returns:
-        The names in the order of their class ids; None if an id from 0 on has no name.
+        The names in the order of their class ids; None if the ids, from 0, have gaps.
     """
     if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
         return None
@@ -197,7 +197,7 @@ def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
     """
     scale_mean_and_std = _scale_mean_and_std(fields)
     resizing = _resizing_of_images(fields)
-    # Pillow's number of the filter by which images are resampled.
+    # Pillow's id of the filter by which images are resampled.
     filter_number = PILLOWS_BILINEAR  # if the file names no filter
     if fields.get("resample") is not None:
         filter_number = _whole("resample", fields["resample"], minimum=0)

@@ -116,6 +116,6 @@ def _require_runtime(device: Device) -> None:
     libraries.require_provider(device.provider)
     libraries.require_one_cuda()
     if device.uses_tensorrt:
-        # From Ampere on it would round factors to TF32. The provider has no option against that,
-        # and NVIDIA's libraries read this when the first session is made.
+        # From Ampere onwards it would round factors to TF32. The provider has no option against
+        # that, and NVIDIA's libraries read this when the first session is made.
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"

@@ -52,8 +52,8 @@ BYTES_PER_PIXEL = 640
 # Runs of the network for one batch without a warning. Each is a CUDA graph of its own. The 32 that
 # are kept are enough for inputs of three sizes.
 MAX_RUNS_IN_BATCH = 10
-# Workspaces for selection that are kept. A short last batch or another size of the network's input
-# needs one of its own.
+# Workspaces for selection that are kept. A short last batch or a different size of the network's
+# input needs one of its own.
 MAX_SELECTIONS = 8
 
 
@@ -69,7 +69,7 @@ class Batch:
     inference: int = 0  # how many times `infer` had been called, with the call for this batch
     output: int = 0  # address of the network's output, once it has run
     output_shape: tuple[int, int, int] = (0, 0, 0)  # of heads or rows
-    # The output on the host instead, by image, if only a run tells how many rows there are.
+    # The output on the host instead, by image, if only a run shows how many rows there are.
     rows: tuple[HeadArray, ...] = ()
 
 
@@ -155,7 +155,7 @@ class CudaBackend:
         self._ring = Ring(gpu, SLOTS)  # memory that a batch owns until its detections are read
         self._shared = SharedMemory(gpu)  # the network's input and output, for all batches
         self._images = ImageMemory(gpu)  # host memory that images are decoded into
-        # The kernels that select, with their workspaces. The last one that was used comes last.
+        # The kernels that select, with their workspaces. The most recently used one comes last.
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
 
         # Calls of `infer`. A batch with a lower number has lost its output to a later one.
@@ -229,14 +229,14 @@ class CudaBackend:
     def infer(self, buffer: Batch) -> Batch:
         """Letterbox a batch and run the network on it, as many images at a time as the graph takes.
 
-        Input and output of the batch before are overwritten.
+        Input and output of the previous batch are overwritten.
 
         Args:
             buffer: The batch, from `prepare`.
 
         Returns:
             The same batch with the network's output. It is in the GPU's memory, and the runs that
-            write it are only enqueued. If only a run tells how many rows the output has, it is on
+            write it are only enqueued. If only a run shows how many rows the output has, it is on
             the host.
         """
         slot = self._slot_of(buffer)
@@ -398,7 +398,8 @@ class CudaBackend:
     def _require_latest_inference(self, batch: Batch) -> None:
         """Raise an InferenceError if the network has run on another batch since this one.
 
-        All batches share the memory of the network's output, so it would be that of the other.
+        All batches share the memory of the network's output, so it would be that of the other
+        batch.
         """
         if batch.inference != self._inference_count:
             raise InferenceError(
@@ -409,7 +410,7 @@ class CudaBackend:
     def _select_on_host(
         self, batch: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> list[Detections]:
-        """Select the detections of each image from rows that the network gave to the host."""
+        """Select the detections of each image from rows that the network wrote to the host."""
         rows_by_image = batch.rows[: len(letterboxes)]  # without the images that fill up a run
         boxes_by_image = (detect(rows, options, self._contract) for rows in rows_by_image)
         return self._to_detections(boxes_by_image, letterboxes)
@@ -423,7 +424,7 @@ class CudaBackend:
         return detections
 
     def _images_per_run(self, count: int) -> int:
-        """Return on how many images the network runs at a time, for a batch of `count` images.
+        """Return how many images the network runs on at a time, for a batch of `count` images.
 
         A network that takes any number still gets one of the few numbers in `BATCHES`, since each
         new number costs the planning of all its convolutions, or a new TensorRT engine. It is the
@@ -528,7 +529,7 @@ class CudaBackend:
     def _kernels_for(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
         """Return the kernels for heads of the given shape, from an earlier batch if there are any.
 
-        If more than MAX_SELECTIONS are open then, those that were used longest ago are closed.
+        If more than MAX_SELECTIONS are open then, the least recently used ones are closed.
         """
         selection = self._selections.pop((head, options), None)
         if selection is None:

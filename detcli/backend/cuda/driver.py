@@ -136,7 +136,7 @@ class Graph:
         self._last = self._gpu.call(self._last.memcpy, target, source, size)
 
     def clear(self, target: int, size: int) -> None:
-        """Append what sets bytes of device memory to 0."""
+        """Append an operation that sets bytes of device memory to 0."""
         self._last = self._gpu.call(self._last.memset, target, 0, size)
 
     def enqueue(self) -> None:
@@ -335,7 +335,7 @@ class Gpu:
         """Call a function of cuda-core or cuda-bindings on this GPU, and return its result.
 
         Raises:
-            MemoryError: The GPU has not enough memory left.
+            MemoryError: The GPU does not have enough memory left.
             InferenceError: CUDA failed otherwise.
         """
         self.make_current()

@@ -88,8 +88,8 @@ class LetterboxBatch:
         """Enqueue the upload of all that the kernel reads: tables, descriptors and images.
 
         The GPU copies from page-locked memory. Images that lie there are uploaded from where they
-        are. All else is copied to `staging` before this returns, and uploaded from there at once.
-        Neither those images nor `staging` may change until the upload is done.
+        are. Everything else is copied to `staging` before this returns, and uploaded from there at
+        once. Neither those images nor `staging` may change until the upload is done.
 
         Args:
             gpu: The GPU that letterboxes the images.
@@ -140,7 +140,7 @@ class LetterboxBatch:
         )
 
     def _describe(self, descriptor: Any, image: Pixels, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of IMAGE_DESCRIPTOR
-        """Fill in the descriptor of an image, but for where its pixels are."""
+        """Fill in the descriptor of an image, except where its pixels are."""
         height, width = letterbox.resized
         descriptor["columns"] = self._reserve_table(column_taps(image.shape[1], width))
         descriptor["rows"] = self._reserve_table(row_taps(image.shape[0], height))
@@ -199,8 +199,9 @@ class LetterboxBatch:
         return offset
 
     def _reserve_table(self, taps: Taps) -> int:
-        """Reserve room for a table of weights, once for all images of a size; return its offset."""
-        # Tables are cached, so images of a size share one array, which is recognised by its `id`.
+        """Reserve room for a weight table, once for all images of a size; return its offset."""
+        # Tables are cached, so images of the same size share one array, which is recognised by its
+        # `id`.
         if id(taps) not in self._table_offsets:
             self._table_offsets[id(taps)] = self._reserve(taps)
         return self._table_offsets[id(taps)]

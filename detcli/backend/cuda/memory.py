@@ -23,8 +23,9 @@ from detcli.data.geometry import Pixels, Size, new_image
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
-# Bytes that are page-locked for images, which the system cannot use otherwise. More are locked only
-# if the batches in flight are larger, up to MAX_LIMIT and to an eighth of the machine's memory.
+# Bytes that are page-locked for images, which the system cannot use for anything else. More are
+# locked only if the batches in flight are larger, up to MAX_LIMIT and to an eighth of the machine's
+# memory.
 LIMIT = 1 << 30
 MAX_LIMIT = 4 << 30
 SHARE = 8

@@ -1,7 +1,7 @@
 """The network body on a GPU: it reads and writes device memory that its caller owns.
 
 Input and output are bound to addresses (I/O binding) on the session's stream; nothing is copied to
-the host. If a captured CUDA graph is replayed, ONNX Runtime launches one graph instead of some
+the host. If a captured CUDA graph is replayed, ONNX Runtime launches one graph instead of several
 hundred kernels. A graph silently writes to the addresses that it was captured with, whatever is
 bound later. So each pair of addresses has its own graph. The caller uses the same pair for all
 batches of the same shape, and has read the output on the stream before the next run writes to it.
@@ -85,9 +85,9 @@ class Network:
         Args:
             session: The session, whose work runs on the stream of the backend's GPU.
             contract: What the model says about its input and output.
-            device: ONNX Runtime's name of the memory that addresses are in, and the GPU's number.
+            device: ONNX Runtime's name of the memory that addresses are in, and the GPU's ordinal.
             uses_graph: Whether runs are captured as CUDA graphs and replayed.
-            only_repeated: Whether to do so only after some runs of the same shape in a row.
+            only_repeated: Whether to do so only after several runs of the same shape in a row.
 
         Raises:
             ModelError: The output is neither float32 nor float16.
@@ -114,7 +114,7 @@ class Network:
         self._device = device
         # The number of anchors by the input's height and width, if the graph does not declare it.
         self._anchor_counts: dict[tuple[int, int], int] = {}
-        # By input address, output address and shape; those used last are at the end.
+        # By input address, output address and shape; the most recently used are at the end.
         self._bindings: dict[tuple[int, int, InputShape], _Binding] = {}
         self._captured_count = 0
 
@@ -213,14 +213,14 @@ class Network:
     def _may_capture(self) -> bool:
         """Return whether the next run may capture a CUDA graph: a recording that is replayed.
 
-        With `only_repeated` it may if it follows some runs of the same shape.
+        With `only_repeated` it may if it follows several runs of the same shape.
         """
         if not self.uses_graph or self._captured_count >= MAX_GRAPHS:
             return False
         return not self._only_repeated or self._repeats >= MIN_REPEATS
 
     def run_to_host(self, input_address: int, shape: InputShape) -> list[HeadArray]:
-        """Run the network and wait for its output, whose size only the run tells.
+        """Run the network and wait for its output, whose size only the run shows.
 
         Args:
             input_address: The device address of the input.
@@ -245,7 +245,7 @@ class Network:
         """Run the network on the addresses of a binding.
 
         If a CUDA graph cannot be captured or replayed, graphs are not used any more, with a
-        warning, and the network runs again without.
+        warning, and the network runs again without them.
         """
         try:
             self._session.run_with_iobinding(binding.io, binding.options)
@@ -284,7 +284,7 @@ class Network:
         return _Binding(io, self._run_options(NO_GRAPH))
 
     def _drop_old_bindings(self) -> None:
-        """Make room for a binding: drop those not used for longest, but none that has a graph."""
+        """Make room for a binding: drop the least recently used ones, but none that has a graph."""
         without_graph = []
         for key, binding in self._bindings.items():
             if binding.graph == NO_GRAPH:
@@ -367,7 +367,7 @@ def open_network(
         device: The GPU, and whether TensorRT runs the network on it.
         stream: The address of the CUDA stream that all runs are enqueued on.
         options: The settings of the device; `cuda_graph` is None where graphs are used if possible.
-        images_per_run: On how many images the network mostly runs at a time, if it takes any
+        images_per_run: How many images the network mostly runs on at a time, if it takes any
             number. TensorRT is fastest at these.
     """
     if device.uses_tensorrt:
@@ -440,7 +440,7 @@ def _open_tensorrt(
         device: The GPU.
         stream: The address of the CUDA stream that all runs are enqueued on.
         options: The settings of the device.
-        images_per_run: On how many images the network mostly runs at a time.
+        images_per_run: How many images the network mostly runs on at a time.
     """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)

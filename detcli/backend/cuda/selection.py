@@ -76,7 +76,7 @@ class SelectionKernels:
     each result is copied to memory of the caller.
 
     Attributes:
-        max_det: The largest number of detections in an image, which the head may limit further than
+        max_det: The maximum number of detections in an image, which the head may limit further than
             the options do.
         result_size: The bytes of a result: for each image the counts of its rows and of NaN, then
             for each image room for `max_det` rows.
@@ -106,7 +106,7 @@ class SelectionKernels:
         self._offsets: dict[str, int] = {}  # of each array in the workspace
         self._memory = self._allocate_workspace()
         self._class_ids: DeviceMemory | None = None  # None if all classes are selected
-        self._thresholds: DeviceMemory | None = None  # None if all classes have one confidence
+        self._thresholds: DeviceMemory | None = None  # None if all classes have the same confidence
         self._upload_classes()
         # CUDA graphs of all kernels, by two addresses: of the heads, and of the result on the host.
         self._graphs: dict[tuple[int, int], Graph] = {}
@@ -114,9 +114,9 @@ class SelectionKernels:
     def _set_capacities(self) -> None:
         """Set how many scores, anchors and detections of an image there is room for.
 
-        - `max_det`: detections. With suppression, which gives one for an anchor at most, or if the
+        - `max_det`: detections. With suppression, which keeps at most one per anchor, or if the
           options limit them (`within_anchors`), there are at most as many as anchors. Otherwise
-          each class of an anchor may give one.
+          each class of an anchor may become one.
         - `result_size`: bytes of the result for all images.
         - `_score_count`: scores.
         - `_ranked_anchors`: anchors that are ranked by their best scores. With suppression these
@@ -156,7 +156,7 @@ class SelectionKernels:
     def _allocate_workspace(self) -> "DeviceMemory":
         """Allocate one block of device memory for all arrays of the workspace.
 
-        The offset of each array is noted. The counters that kernels add to begin at 0.
+        The offset of each array is recorded. The counters that kernels add to begin at 0.
         """
         sizes = self._workspace_sizes()
         workspace_size = 0
@@ -181,7 +181,7 @@ class SelectionKernels:
         per_detection = per_image * self.max_det
         has_nms = self._options.nms_iou is not None
         return {
-            # of each anchor its two best scores, and the class of the best
+            # for each anchor, its two best scores and the class of the best
             "best_key": per_anchor,
             "second_key": per_anchor,
             "best_class": per_anchor,
@@ -223,7 +223,7 @@ class SelectionKernels:
         """Append to a new graph all that selects from the heads and brings the result to the host.
 
         Args:
-            graph: The graph, without anything in it.
+            graph: The empty graph.
             heads_address: The device address of the heads.
             download_address: The address of page-locked memory for the result.
         """

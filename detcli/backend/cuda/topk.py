@@ -54,9 +54,9 @@ class DeviceArray:
 def top_k(values: Any, k: int, *, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401 - as in torch.topk
     """Return the k largest entries along the last axis and their indices, on a GPU.
 
-    The result is that of `detcli.top_k`: of equals the lower index first, NaN below everything,
-    -0 equal to +0; any row length. For arrays on the GPU the results are there too; a NumPy array
-    is copied there and the results back.
+    The result is that of `detcli.top_k`: among equal ones the lower index first, NaN below
+    everything, -0 equal to +0; any row length. For arrays on the GPU the results are there too; a
+    NumPy array is copied there and the results back.
 
     Args:
         values: `(..., N)` float32 or float16: a NumPy array, anything with
@@ -73,7 +73,7 @@ def top_k(values: Any, k: int, *, sorted: bool = True, gpu: "Gpu | None" = None)
     Raises:
         ValueError: `k` is negative, or `values` has no axis, is not contiguous or is not on `gpu`.
         TypeError: `values` has a different dtype.
-        MemoryError: The device has not enough memory left.
+        MemoryError: The device does not have enough memory left.
         InferenceError: The GPU failed.
     """
     is_on_host = not hasattr(values, "__cuda_array_interface__")
@@ -285,8 +285,8 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
     is_empty = math.prod(shape) == 0
     array_gpu = _gpu_of_array(address, gpu, is_empty=is_empty)
 
-    # A stream of None says that the array is complete. Torch, whose interface is of version 2, does
-    # not name a stream although its work may still run.
+    # A stream of None says that the array is complete. Torch, which implements version 2 of the
+    # interface, does not name a stream although its work may still run.
     may_be_incomplete = interface.get("stream", 1) is not None
     if may_be_incomplete:
         array_gpu.synchronize()

@@ -31,7 +31,8 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
     When it is compiled for the first time, its head is compared with that of ONNX Runtime.
 
     Raises:
-        DeviceError: OpenVINO lacks the device, or computes in a precision other than asked for.
+        DeviceError: OpenVINO lacks the device, or computes in a precision other than the one asked
+            for.
         ModelError: OpenVINO cannot load the model, or computes it wrongly.
     """
 

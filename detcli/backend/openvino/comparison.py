@@ -118,7 +118,7 @@ def _difference(head: HeadArray, expected: HeadArray) -> float:
 
     Args:
         head: `(4 + C, N)`: the boxes in the first four rows, then the scores of each class.
-        expected: The same of the other runtime.
+        expected: The same from the other runtime.
 
     Returns:
         A share of the largest value, see TOLERANCE; 1.0 if the heads have different shapes.
@@ -133,7 +133,7 @@ def _difference(head: HeadArray, expected: HeadArray) -> float:
 def _difference_of_rows(rows: HeadArray, expected: HeadArray) -> float:
     """Return the mean difference of the sorted values of each row, as a share of the largest.
 
-    Rows are sorted since networks may order equal anchors or queries otherwise. Where the largest
+    Rows are sorted since networks may order equal anchors or queries differently. Where the largest
     absolute value is below 1, the difference is a share of 1.
 
     Args:

@@ -31,7 +31,7 @@ from detcli.storage.cache import cached
 log = logging.getLogger(__name__)
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-"""OpenVINO's property for the precision that a network shall be computed in."""
+"""OpenVINO's property for the precision that a network is to be computed in."""
 
 REQUEST_COUNT = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
 """OpenVINO's property for the number of batches that a network runs side by side."""
@@ -62,7 +62,8 @@ def open_network(
         `precision_of`.
 
     Raises:
-        DeviceError: OpenVINO lacks the device, or computes in a precision other than asked for.
+        DeviceError: OpenVINO lacks the device, or computes in a precision other than the one asked
+            for.
         ModelError: OpenVINO cannot load the network.
     """
     core = open_core(device)
@@ -86,7 +87,7 @@ def open_network(
 
 
 def _require_float32(precision: str, title: str, device_name: str) -> None:
-    """Raise a DeviceError if a network that shall be in float32 computes in half precision.
+    """Raise a DeviceError if a network that should be in float32 computes in half precision.
 
     Args:
         precision: The precisions that its layers compute in, such as "f32" or "int8+bf16".
@@ -275,7 +276,7 @@ class OpenvinoTensors:
             graph: The content of an ONNX file.
             title: How error messages refer to the graph.
             device: One of OpenVINO's devices.
-            options: Whether half precision was asked for; nothing else of them counts.
+            options: Whether half precision was asked for; the other settings are not used.
 
         Raises:
             DeviceError: OpenVINO lacks the device, or it does not compute in that precision.

@@ -23,7 +23,7 @@ MULTIPLYING = {"Convolution", "Deconvolution", "FullyConnected", "GroupConvoluti
 
 
 class RunningLayer(NamedTuple):
-    """A layer of a compiled network, as OpenVINO runs it; "" where OpenVINO does not tell."""
+    """A layer of a compiled network, as OpenVINO runs it; "" where OpenVINO does not report it."""
 
     kind: str  # such as "Convolution"
     precision: str  # such as "f32"
@@ -101,9 +101,9 @@ def _multiplies_bf16(core: Core) -> bool:
 def precision_of(compiled: CompiledModel) -> str:
     """Find out which precisions the layers of a compiled network compute in.
 
-    The layers that multiply take nearly all of the time, so their precisions count. In a network
-    without any, it is the most frequent precision of all layers that compute in floats. Where
-    OpenVINO does not tell the layers, it is the precision that was asked for.
+    The layers that multiply take nearly all of the time, so their precisions are returned. In a
+    network without such layers, it is the most frequent precision of all layers that compute in
+    floats. Where OpenVINO does not report the layers, it is the precision that was asked for.
 
     Returns:
         One precision such as "f32", or several, the most frequent first: "int8+bf16".
@@ -111,7 +111,7 @@ def precision_of(compiled: CompiledModel) -> str:
     requested: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
         layers = _running_layers(compiled)
-    except RuntimeError:  # The plug-ins of some devices do not tell their layers.
+    except RuntimeError:  # The plug-ins of some devices do not report their layers.
         return requested
 
     float_counts: Counter[str] = Counter()  # number of layers in floats, by precision
@@ -139,7 +139,7 @@ def _running_layers(compiled: CompiledModel) -> list[RunningLayer]:
     """List the layers of a compiled network, which OpenVINO has fused from those of its graph.
 
     Raises:
-        RuntimeError: The plug-in of the device does not tell its layers.
+        RuntimeError: The plug-in of the device does not report its layers.
     """
     layers = []
     for node in compiled.get_runtime_model().get_ops():

@@ -1,13 +1,13 @@
 """What the head of a detector is: the tensors that hold boxes and scores, and how to read them.
 
-layers.py follows a tensor back to the nodes that compute it, channels.py tells which tensors are
-joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py),
+layers.py follows a tensor back to the nodes that compute it, channels.py finds out which tensors
+are joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py),
 end_to_end.py, pairs.py, before_selection.py, raw_outputs.py and selected_in_graph.py find heads.
-For raw_outputs.py, output_layouts.py tells what the axes of an output are, output_channels.py what
-its channels are, and grid_description.py describes the head. For selected_in_graph.py,
-output_parts.py tells which tensors an output joins, and class_ids.py which are class ids.
-queries.py tells what a transformer starts from, corners.py the order and unit of selected boxes,
-and order.py sees whether a graph mixes channels with cells.
+For raw_outputs.py, output_layouts.py finds out what the axes of an output are, output_channels.py
+what its channels are, and grid_description.py describes the head. For selected_in_graph.py,
+output_parts.py finds out which tensors an output joins, and class_ids.py which are class ids.
+queries.py finds out what a transformer starts from, corners.py the order and unit of selected
+boxes, and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class ChannelRange(NamedTuple):
 
 
 class HeadPart(StrEnum):
-    """What some channels of a head hold."""
+    """What a group of channels of a head holds."""
 
     BOX = "box"
     CENTRE = "centre"  # of a box, where its size is a tensor of its own

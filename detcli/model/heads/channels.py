@@ -163,7 +163,7 @@ def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
 def axis_and_start_of_cut(
     index: GraphIndex, node: NodeProto, output: str
 ) -> tuple[int | None, int]:
-    """Tell where a Gather, Slice or Split begins to cut its input for one of its outputs.
+    """Determine where a Gather, Slice or Split begins to cut its input for one of its outputs.
 
     For example, the second output of a Split of 84 channels on axis 1 into 4 and 80 begins at
     channel 4 of that axis: (1, 4).

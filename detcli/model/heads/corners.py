@@ -1,4 +1,4 @@
-"""Tells the order and unit of the corners of boxes that a graph selects."""
+"""Determines the order and unit of the corners of boxes that a graph selects."""
 
 from typing import NamedTuple
 

@@ -36,7 +36,7 @@ LARGEST_STRIDE = 32.0  # pixels between cells; height and width of an input are 
 
 
 class DecodingStep(NamedTuple):
-    """What the node that computes some boxes shows about how they were decoded."""
+    """What the node that computes boxes shows about how they were decoded."""
 
     is_last: bool  # whether the search ends with it
     decoded: Decoded | None = None  # the answer, if the search ends; None if it stays unknown
@@ -119,7 +119,7 @@ def _method_and_format(
 
 
 def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingStep:
-    """Look at the node that computes boxes, and tell what it shows about how they were decoded.
+    """Look at the node that computes boxes for what it shows about how they were decoded.
 
     Args:
         index: The graph.
@@ -313,8 +313,8 @@ def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
 
     Returns:
         SIGMOID if it is applied to the output of a layer alone, as in DETR; REFINED if the output
-        is added to an earlier estimate, as in Deformable DETR. REFINED also if a node other
-        than a layer, or none, computes what it is applied to.
+        is added to an earlier estimate, as in Deformable DETR. Also REFINED if a node other than a
+        layer, or none, computes what it is applied to.
     """
     nodes = source_nodes(index, sigmoid.input[0])
     if not nodes or not all(is_linear(index, node) for node in nodes):
@@ -559,7 +559,7 @@ def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxD
     EXPONENTIAL, as in SSD or YOLOX, and sigmoids give the centre in GRID, as in YOLOv5.
 
     Returns:
-        GRID or EXPONENTIAL; None if the operators fit neither, or the tensors are two corners.
+        GRID or EXPONENTIAL; None if the operators match neither, or the tensors are two corners.
     """
     last_operators = {node.op_type for node in source_nodes(index, centre)}
     if last_operators & {"Clip", "Max", "Min"}:

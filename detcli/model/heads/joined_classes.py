@@ -24,7 +24,7 @@ class Classes(NamedTuple):
 def classes_after_boxes(
     index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
 ) -> Classes | None:
-    """Count the classes of a head, and tell whether an objectness comes before their scores.
+    """Count the classes of a head, and find out whether an objectness comes before their scores.
 
     A head joins boxes to one tensor of scores, or to an objectness and the scores. In YOLOv5, one
     tensor holds both.
@@ -90,7 +90,7 @@ def classes_after_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes
 def _classes_in_scores(
     index: GraphIndex, decoded: Decoded | None, score_count: int, scores: str
 ) -> Classes:
-    """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
+    """Count the classes in a tensor of scores, and find out if its first channel is an objectness.
 
     It can be one only in a detector with anchor boxes, such as YOLOv5 and YOLOX. There it is one,
     unless the graph has multiplied it into the scores already: then only the products are left.

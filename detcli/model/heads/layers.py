@@ -183,7 +183,7 @@ def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     """Find the layer, a convolution or matrix product, whose output a node outputs.
 
     A plain layer is the node itself. A quantised layer computes in integers: a Mul with its scale,
-    which depends on the image, and perhaps an Add of its bias follow it, and give its output.
+    which depends on the image, and perhaps an Add of its bias follow it, and compute its output.
 
     Returns:
         The convolution or matrix product; None for any other node.

@@ -118,7 +118,7 @@ def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
 
     Returns:
         Whether the last bias of each anchor is positive, in the nearest convolution that has
-        biases. False if there is none, or if its biases do not fit the channels of the output.
+        biases. False if there is none, or if its biases do not match the channels of the output.
     """
     for node in nodes_back_to_layers(index, layout.name):
         has_biases = node.op_type in CONVOLUTIONS and len(node.input) >= 3
@@ -298,7 +298,7 @@ def _may_have_activation(
     if part is HeadPart.BOX:
         return _may_have_box_activation(activation, spec)
 
-    # A family with one class may give two scores for each box: of no object, and of the class.
+    # A family with one class may output two scores for each box: of no object, and of the class.
     are_two_classes = part is HeadPart.CLASSES and width == 2
     if part is HeadPart.PAIR or are_two_classes:
         return _may_be_two_scores(activation, part, layout)
@@ -313,7 +313,7 @@ def _may_have_activation(
 def _may_be_two_scores(activation: Activation | None, part: HeadPart, layout: OutputLayout) -> bool:
     """True if a part may be the scores of no object and of the only class, which add up to 1.
 
-    Families list these scores in two ways, and each fits one kind of output:
+    Families list these scores in two ways, and each matches one kind of output:
 
     - PAIR, where the anchors of a cell share the channels: first the scores of no object of all
       anchors, then their scores of the class.

@@ -1,4 +1,4 @@
-"""Tells what the axes of a graph's outputs mean where a head is left undecoded, cell by cell.
+"""Finds out what the axes of a graph's outputs mean where a head is left undecoded, cell by cell.
 
 Each scale of such a detector is a feature map of cells: the input's height and width divided by the
 scale's stride. The number of cells tells which scale an output belongs to.
@@ -99,7 +99,7 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
     """List the graph's outputs in the order of the nodes that compute them.
 
     Exporters may list outputs in any order, while the nodes keep the order of the network's layers.
-    Nodes that only copy or reshape an output may come anywhere, so the node before them counts.
+    Nodes that only copy or reshape an output may come anywhere, so the node before them is used.
 
     Two kinds of outputs are left out: those that sum up another output, and those that do not
     depend on the images.

@@ -1,4 +1,4 @@
-"""Tells which tensors were joined, column by column, in an output of selected detections.
+"""Finds out which tensors were joined, column by column, in an output of selected detections.
 
 Such an output has a row for each detection. Its columns are the entries of its last axis.
 """
@@ -67,7 +67,7 @@ def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[Outpu
 
 
 def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
-    """Find the tensor whose columns 0, 1, 2 and so on are some parts of an output, in this order.
+    """Find the tensor whose columns 0, 1, 2 and so on are the given parts of an output, in order.
 
     Returns:
         The name of the tensor; empty if the parts are not single columns of one tensor.
@@ -197,7 +197,7 @@ def tensors_moved_into(index: GraphIndex, tensor: str) -> Iterator[str]:
 def moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
     """Find the input of a node whose elements appear, unchanged, in one of its outputs.
 
-    Of several inputs the first that is not a constant counts. Empty if the node computes new
+    Among several inputs, the first that is not a constant is used. Empty if the node computes new
     elements.
     """
     inputs = moved_inputs(node, output)

@@ -350,7 +350,7 @@ def _class_axis(
         layer: The operator of the layer that predicts the boxes, such as "Conv".
 
     Returns:
-        The axis, 1 or 2; None if neither fits.
+        The axis, 1 or 2; None if neither matches.
     """
     possible_axes = []
     for class_axis in (1, 2):

@@ -1,4 +1,4 @@
-"""Tells what a transformer's decoder starts from, and whether it reads an image in patches."""
+"""Finds out what a transformer's decoder starts from, and whether it reads an image in patches."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ SMALLEST_PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution
 
 
 def queries_of(index: GraphIndex, boxes: str) -> Queries:
-    """Tell where the queries come from that a transformer's decoder turns into boxes.
+    """Determine where the queries that a transformer's decoder turns into boxes come from.
 
     Without a TopK they are the same for every image, as training left them (LEARNT). A TopK selects
     the best places of the image: of feature maps, as convolutions leave them (MAPS), or of what a

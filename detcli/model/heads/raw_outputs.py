@@ -54,7 +54,7 @@ def grid_heads(
         specs: What the layers of each family in question predict for a cell of their grids.
     """
     outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
-    # In some families, further outputs give the sizes of the feature maps, whatever the image
+    # In some families, additional outputs hold the sizes of the feature maps, whatever the image
     # shows. No known family has other outputs that do not depend on the image.
     graph_gives_map_sizes = bool(outputs_without_images(index))
     for spec in specs:
@@ -66,7 +66,7 @@ def grid_heads(
             head = _head_of_family(index, outputs, input_size, spec, strides)
             if head is not None:
                 yield head
-                break  # a family counts once, with the first strides that fit
+                break  # a family counts once, with the first strides that match
 
 
 def _head_of_family(
@@ -164,7 +164,7 @@ def _find_parts_in_outputs(
     Raises:
         Unrecognised: More than one output may be the boxes.
     """
-    fitting_slices: list[PartSlices] = []  # one entry for each way that fits
+    fitting_slices: list[PartSlices] = []  # one entry for each way that matches
     for outputs_with_parts in _possible_assignments(outputs_of_scale, spec):
         slices_by_part = _divide_outputs(index, outputs_with_parts, spec)
         if slices_by_part:

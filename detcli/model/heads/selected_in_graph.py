@@ -254,7 +254,7 @@ def _as_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> Ou
     """Read an output as one number for each selected box, such as its score or class id.
 
     Beside boxes [B, K, 4], such an output is [B, K]. Beside boxes [K, 4], it is [K] or [K, 1].
-    Graphs may also give the number of detections, as [B], [B, 1] or [1]. To tell it apart, an
+    Graphs may also output the number of detections, as [B], [B, 1] or [1]. To tell it apart, an
     output whose axis for the K boxes has a length of 1 is not accepted.
 
     Args:
