@@ -86,7 +86,7 @@ class Adaptation:
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Cut a graph at its head, and add the nodes that a plan asks for.
 
-    The same plan gives the same bytes in every process.
+    The same plan produces the same bytes in every process.
     """
     adapted = copied(model)
     if plan.head.takes_any_size:

@@ -7,7 +7,7 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 | end-to-end      | `[B, K, 6]` from two TopK stages | the tensor that feeds the first of them |
 | body            | `[B, 4 + C, N]`                  | the output                              |
 | transposed body | `[B, N, 4 + C]`                  | the output                              |
-| one-to-many     | as a body, either way round      | several boxes an object, for NMS        |
+| one-to-many     | as a body, either way round      | several boxes per object, for NMS       |
 | boxes, scores   | `[B, N, 4]` and `[B, N, C]`      | both, joined by nodes that detcli adds  |
 | scales          | box and score maps of each scale | all, decoded by nodes that detcli adds  |
 | rows            | detections, selected inside      | `[B, K, 6]`, made by nodes detcli adds  |
@@ -70,7 +70,7 @@ class MultiLabel(StrEnum):
 
 
 class Suppression(StrEnum):
-    """What non-maximum suppression makes of boxes that overlap a better one of their class."""
+    """What non-maximum suppression does with boxes that overlap a better one of their class."""
 
     DROP = "drop"  # they are left out
     BLEND = "blend"  # the better one becomes the mean of them all, weighted by their scores
@@ -302,7 +302,7 @@ class Contract:
         return cls(**values)
 
 
-# By the name of a field, what makes its value from that in JSON; for others it is `_tuples`.
+# By field name, the function that converts the value from JSON; `_tuples` for other fields.
 FROM_JSON: dict[str, Callable[[Any], Any]] = {
     "tile": lambda fields: fields and Tiling(**fields),
     "layout": Layout,
@@ -316,7 +316,7 @@ FROM_JSON: dict[str, Callable[[Any], Any]] = {
 
 
 def _from_json(fields: Fields) -> Fields:
-    """Return fields that were read from JSON with the types that JSON does not have.
+    """Convert fields that were read from JSON to the types that JSON does not have.
 
     These are the values of enumerations, tuples and tilings, which are strings, lists and objects
     there.
@@ -361,7 +361,7 @@ def parse_names(text: str) -> list[str] | None:
     metadata of a model. In this example, the missing class 1 is named "class_1".
 
     Returns:
-        The names, by class id; None if the text is something else.
+        The names, by class id; None if the string is something else.
     """
     if len(text) > MAX_TEXT:
         return None

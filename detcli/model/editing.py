@@ -84,7 +84,7 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Add the shapes of intermediate tensors, as far as they can be inferred.
+    """Add the shapes of intermediate tensors, where they can be inferred.
 
     Returns:
         A copy with these shapes; the model itself if its shapes contradict each other.
@@ -134,8 +134,8 @@ def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
 
     Args:
         model: The model to simplify. The inferred shapes are only added to the copy.
-        folds_constants: Whether to replace by a constant also what is computed from constants
-            alone, such as anchors and sizes. This takes longer than the rest.
+        folds_constants: Whether to also replace what is computed from constants alone by a
+            constant, such as anchors and sizes. This takes longer than the rest.
 
     Returns:
         A copy of the simplified model with all intermediate shapes that can be inferred.
@@ -387,7 +387,7 @@ def _add_batch(model: ModelProto, inferred: GraphProto) -> bool:
 
 
 def renew_shapes(model: ModelProto) -> ModelProto:
-    """Copy a model and infer all its intermediate shapes anew from its inputs and outputs.
+    """Copy a model and infer all its intermediate shapes again from its inputs and outputs.
 
     Raises:
         ValueError: The shapes contradict each other; the message says at which node.

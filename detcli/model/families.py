@@ -2,7 +2,7 @@
 
 The structure of a graph shows where boxes and scores are (`detcli.model.heads`). What a family adds
 is how its networks were trained to see images, and what their scores mean. To add a family, add
-it to FAMILIES, in front of those that would take its files too, and its files to the tests.
+it to FAMILIES, before those that would match its files too, and its files to the tests.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def _family_without_suppression(
 
     Args:
         name: The family's name.
-        source: Where its facts are from.
+        source: Where the facts about it come from.
         preprocessing: What its networks were trained with; None where that differs.
         matches: Returns whether a head belongs to this family.
         no_object: The index of the score that says that there is no object, if there is one.

@@ -21,7 +21,7 @@ class Family:
     """A family of detectors: how to recognise its files, and what they do not say."""
 
     name: str
-    # Where these facts are from, a repository at GitHub and what in it; and what else is like it.
+    # Where these facts come from, a repository at GitHub and what in it; and what else is like it.
     source: str
     # What its networks were trained with; None where that differs.
     preprocessing: Preprocessing | None = None
@@ -51,8 +51,8 @@ class Family:
     # What its layers output for each cell, where the graph does not decode it.
     grid: GridSpec | None = None
     names: tuple[str, ...] = ()  # of the classes that all its models have
-    # Which values of pixels are assumed, in words, where a file does not show on which its network
-    # was trained.
+    # A description of the pixel values that are assumed where a file does not show which its
+    # network was trained on.
     assumed_values: str = ""
     # What its first networks were trained with, on small values in place of 0 to 255. Their first
     # weights are larger than MIN_WEIGHT_FOR_SMALL_VALUES.

@@ -1,4 +1,4 @@
-"""By which heads families are told apart, see `detcli.model.families`."""
+"""Tells families apart by their heads, see `detcli.model.families`."""
 
 from detcli.config.values import BoxFormat
 from detcli.model.contract import Layout
@@ -82,7 +82,7 @@ def is_yolo_nas(head: Head) -> bool:
     """True if a head is that of YOLO-NAS, whose boxes are x1, y1, x2, y2 in a tensor of their own.
 
     The network predicts the distance from the centre of a grid cell to each edge of a box. It
-    scores some whole numbers (bins) for each distance, and the distance is their weighted mean:
+    scores several whole numbers (bins) for each distance, and the distance is their weighted mean:
     YOLO-NAS has 17 bins and YOLOv8 has 16. If the graph does not show how many there are, the head
     may still be that of YOLO-NAS.
     """

@@ -270,7 +270,7 @@ class ModelFile:
 
         Args:
             original: The model to simplify.
-            folds_constants: Whether to compute also what depends on constants alone, see
+            folds_constants: Whether to also compute what depends on constants alone, see
                 `editing.tidy`.
 
         Returns:
@@ -310,7 +310,7 @@ class ModelFile:
 
     @property
     def contract(self) -> Contract | None:
-        """What the graph takes and gives; None if it is not a detector that detcli knows."""
+        """What the graph takes and outputs; None if it is not a detector that detcli knows."""
         if isinstance(self._reading, ModelError):
             return None
         return self._reading.contract
@@ -323,7 +323,7 @@ class ModelFile:
         return None
 
     def detector(self) -> Contract:
-        """Return what the detector takes and gives; raises ModelError if it is not known."""
+        """Return what the detector takes and outputs; raises ModelError if it is not known."""
         return self.reading().contract
 
     def reading(self) -> "Reading":

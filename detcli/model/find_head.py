@@ -77,7 +77,7 @@ class HeadSearch:
         """
         index = self.index
         head = self._first_head_of_known_kind()
-        # Without a fixed image size, a grid head is recognised only if a size is supposed. What
+        # Without a fixed image size, a grid head is recognised only if a size is assumed. What
         # looks like boxes may then be its raw outputs, which no node decodes.
         shows_decoding = (
             head is not None and head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
@@ -131,8 +131,8 @@ class HeadSearch:
         and a stride of 32 give 400 cells.
 
         Args:
-            supposed_size: Height and width to suppose for the image; None for the size that the
-                graph itself declares. A supposed size takes longer, as all shapes have to be
+            supposed_size: Height and width to assume for the image; None for the size that the
+                graph itself declares. An assumed size takes longer, as all shapes have to be
                 inferred for it.
 
         Returns:
@@ -175,7 +175,7 @@ class HeadSearch:
         return fitting_heads or heads
 
     def _check_declared_shapes(self, heads: list[Head]) -> None:
-        """Refuse a graph if it declares other shapes for its outputs than its nodes compute.
+        """Refuse a graph if its outputs do not have the declared shapes.
 
         A grid head and its family are recognised by the shapes of the outputs. Wrong ones would
         lead to a different family, whose boxes are decoded differently.
@@ -216,11 +216,11 @@ class HeadSearch:
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
         """Choose the families whose grid heads to look for: all, or the one in the metadata.
 
-        A size is supposed only for a graph that may take it. That is a graph that does not declare
-        a size, or whose family takes any size, whatever its files declare.
+        A size is assumed only for a graph that may take it. That is a graph that does not declare a
+        size, or whose family takes any size, whatever its files declare.
 
         Args:
-            supposed_size: Height and width that are supposed for the image; None for the size that
+            supposed_size: Height and width that are assumed for the image; None for the size that
                 the graph declares.
 
         Returns:

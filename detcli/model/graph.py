@@ -179,7 +179,7 @@ class GraphIndex:
 
         Args:
             tensors: The tensors to start from.
-            inputs_to_follow: Gives the inputs to go on with, for a node and its output that was
+            inputs_to_follow: Returns the inputs to go on with, for a node and its output that was
                 reached.
 
         Yields:

@@ -241,7 +241,7 @@ def _from_offsets(
     """Add the nodes that decode boxes predicted relative to the centre and size of anchors.
 
     A box is shifted from the centre of its anchor. For the predictions c of the centre and s of
-    the size, the family's `Offset` tells how shift and size are computed:
+    the size, the family's `Offset` says how shift and size are computed:
 
     - EXPONENTIAL: c * variance * anchor size, and exp(s * variance) * anchor size
     - SIGMOID: (2 * sigmoid(c) - 0.5) * stride, and (2 * sigmoid(s))**2 * anchor size
@@ -471,7 +471,7 @@ def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> 
 
 
 def input_size(add: NodeBuilder, image: ImageInput) -> str:
-    """Add the nodes that give height and width of the input at run time, as a tensor `[2]`."""
+    """Add the nodes that output height and width of the input at run time, as a tensor `[2]`."""
     height_axis = 1 if image.channels_last else 2
     if image.single:
         height_axis -= 1

@@ -75,7 +75,7 @@ class HubFile:
     def storage(self) -> Path:
         """The folder for the repository of the file, in the cache that all programs share.
 
-        If other users could write to that, it is in a cache of detcli's own, with a warning.
+        If other users could write to that cache, it is in a cache of detcli's own, with a warning.
 
         Raises:
             OutputError: Other users could write to detcli's own cache too.
@@ -226,7 +226,7 @@ class HubFile:
         digest = metadata.etag or ""
         if not COMMIT.fullmatch(commit):
             raise _Unusable("the server is not a Hugging Face hub")
-        # For small files the hub gives git's hash, which has the form of a commit. It is accepted
+        # For small files the hub returns git's hash, which has the form of a commit. It is accepted
         # for configuration files only.
         has_hash_of_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
         if not SHA_256.fullmatch(digest) and not has_hash_of_git:
@@ -471,7 +471,7 @@ def _settings_errors_translated(title: str) -> Iterator[None]:
 def _hub_errors_translated(problem: str) -> Iterator[None]:
     """Turn the errors of fetching from the hub, or of writing to its cache, into detcli's errors.
 
-    The messages of `huggingface_hub` may contain URLs with passwords. So detcli words its own for
+    The messages of `huggingface_hub` may contain URLs with passwords. So detcli writes its own for
     each kind of error; only the messages of failed connections, which have no URL, are passed on.
     What the library logs is dropped.
 

@@ -43,7 +43,7 @@ DEFAULT_EPSILON = 1e-5  # what ONNX adds to the variance in a BatchNormalization
 
 
 class ImageTrace(NamedTuple):
-    """What became of the traced images up to the first layers of the network."""
+    """What the traced images become up to the first layers of the network."""
 
     tensors: TracedValues
     resizes: bool  # whether a Resize to a size that is not a constant was among the nodes
@@ -101,7 +101,7 @@ class InputNodes(NamedTuple):
 
         ImageNet's means, which many graphs subtract, differ by channel: 0.485 of red, 0.456 of
         green and 0.406 of blue. So their order shows that of the channels. None if the graph
-        subtracts other means, or it is unclear for which range of values they are.
+        subtracts different means, or it is unclear for which range of values they are.
         """
         if self.white_value is None:
             return None
@@ -353,7 +353,8 @@ def _outputs_from_first_input(index: GraphIndex, node: NodeProto, tensor: Values
             of the graph's tensor come after that, so each of them is one further.
 
     Returns:
-        The values of each output, stacked likewise; empty for a node that does something else.
+        The values of each output, stacked in the same way; empty for a node that does something
+        else.
     """
     rank = tensor.ndim - 1  # of the graph's tensor
     axis = _axis_in_stack(attribute(node, "axis", 0), rank)

@@ -1,4 +1,4 @@
-"""Finds the input for images, and what the other inputs of a graph want."""
+"""Finds the input for images, and what the other inputs of a graph need."""
 
 import math
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class ImageInput:
 
 
 class Role(StrEnum):
-    """What an input beside the image wants."""
+    """What an input beside the image needs."""
 
     WIDTH_HEIGHT = "width and height of the input"
     HEIGHT_WIDTH = "height and width of the input"

@@ -46,7 +46,7 @@ def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
 
     Returns:
         Height and width, and the pixels that both must be a multiple of; usual values where the
-        metadata does not say them.
+        metadata does not name them.
     """
     default_size = named_size(metadata) or DEFAULT_SIZE
 

@@ -139,7 +139,7 @@ def _prepare_unchanged(
 def _prepare_with_cache(file: ModelFile) -> PreparedModel:
     """Prepare a model to run, or take what was prepared earlier from the cache.
 
-    The cache has two entries for a model: the description that `_describe` writes, and the graph
+    The cache has two entries for a model: the description that `_describe` returns, and the graph
     that detcli runs. The name of an entry has the hashes and options that its content depends on.
 
     Raises:
@@ -202,7 +202,7 @@ def _cached_description(file: ModelFile, digest: str, describe: Callable[[], byt
     Args:
         file: The model.
         digest: The hash of the files that are described, which names the description in the cache.
-        describe: Writes the description if the cache does not have it.
+        describe: Returns the description; called if the cache does not have it.
     """
     content = cached(f"prepared/{digest}-{_suffix_of_description(file)}", describe)
     description: Fields = json.loads(content)
@@ -247,8 +247,8 @@ def _graph_in_cache(
 def _suffix_of_description(file: ModelFile) -> str:
     """Return the end of the name of a cached description, such as "47-cxcywh-boxes.contract".
 
-    It contains all that decides the description besides the model file itself: the version of
-    detcli's reading, options, and the configuration files beside the model.
+    It contains everything that determines the description besides the model file itself: the
+    version of detcli's reading, options, and the configuration files beside the model.
     """
     variant = [str(VERSION)]
     if file.box_format:
@@ -263,7 +263,7 @@ def _suffix_of_description(file: ModelFile) -> str:
 def _describe(file: ModelFile) -> bytes:
     """Describe a model in JSON, so that a later start can use it without reading its graph.
 
-    The keys are: "contract", what the detector takes and gives; "output", the name of the graph's
+    The keys are: "contract", what the detector takes and outputs; "output", the name of the graph's
     only output, or empty if the graph has to be edited before it runs; "half", whether it is
     float16; and "external", the files that hold its weights.
     """

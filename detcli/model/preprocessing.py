@@ -44,14 +44,14 @@ NUMBERS: dict[str, tuple[type[float], int, float, float]] = {
     "pad": (int, 1, 0, 255),
     Resize.SHORTEST_EDGE: (int, 2, 1, MAX_SIDE),
 }
-"""Entries of numbers: their type, how many, the smallest and the largest."""
+"""Entries of numbers: their type, how many there are, the minimum and the maximum."""
 PREPROCESSING_STEPS = {
     "resize": ("resize", "longest", "enlarge", "edges", "multiple", "pad"),
     "interpolation": ("interpolation",),
     "values": ("scale", "mean", "std"),
     "channels": ("bgr",),
 }
-"""The steps, each of which may be known from another source, and the fields of each."""
+"""The steps, each of which may be known from a different source, and the fields of each."""
 
 RULE = "the family's rule"
 BY_FAMILY = tuple((step, RULE) for step in PREPROCESSING_STEPS)
@@ -66,7 +66,7 @@ def parse(text: str) -> Fields:
     mean=R:G:B; std=R:G:B; pad=LEVEL; longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
 
     Returns:
-        Values by the name of the field; fields that the text does not name are missing.
+        Values by the name of the field; fields that the string does not name are missing.
 
     Raises:
         UsageError: The text is too long, an entry is unknown or out of range, or two entries set

@@ -194,7 +194,7 @@ def _with_values_of_input(
         takes_uint8: Whether the graph's input takes no values other than 0 to 255.
 
     Returns:
-        The steps after which the nodes output the network the values that it was trained with.
+        The steps after which the nodes give the network the values that it was trained with.
     """
     training_preprocessing = steps.preprocessing
     if not takes_uint8 and not nodes.changes_values:
@@ -230,7 +230,7 @@ def _normalised_before_scaling(steps: SettledSteps, gain: float) -> SettledSteps
     """Normalise images for a graph whose own nodes multiply them by a factor afterwards.
 
     In training, values were (value * scale - mean) / std. With std * gain in place of std, the
-    multiplication by the gain gives the same.
+    multiplication by the gain has the same result.
 
     Args:
         steps: How images were prepared for the network in training.

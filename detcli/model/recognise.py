@@ -43,7 +43,7 @@ MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say bill
 
 @frozen
 class Reading:
-    """How detcli reads a graph: what it takes and gives, and the nodes that must be added to it."""
+    """How detcli reads a graph: what it takes and outputs, and the nodes that must be added."""
 
     contract: Contract
     adaptation: Adaptation
@@ -79,7 +79,7 @@ def read_graph(
 
     Args:
         model: The model.
-        title: What error messages call it.
+        title: How error messages refer to it.
         box_format: The format of its boxes, if the user has named it.
         sidecar: The preprocessor configuration beside the file, if any.
         boxes_only: Whether a graph that also outputs masks or keypoints is read for its boxes.

@@ -26,7 +26,7 @@ PILLOWS_BILINEAR = 2
 RESAMPLING = {PILLOWS_BILINEAR: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
 """Pillow's ids of the filters that detcli has."""
 EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta", "GroundingDino")
-LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
+LONGEST_EDGE = 1333  # their default, where a file names the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
 StepFields = dict[str, Fields]
@@ -43,7 +43,7 @@ class Sidecar:
     sha256: str  # of the names and contents of all files; what was made of them depends on it
     steps: StepFields  # named by the files; none if there is no preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
-    # class names by class id; None where config.json does not give all
+    # class names by class id; None where config.json does not name them all
     names: tuple[str, ...] | None
     # of all files, by name
     contents: dict[str, bytes] = field(compare=False, repr=False)
@@ -302,7 +302,7 @@ def _resizing_of_images(fields: Fields) -> Resizing:
 
 
 def _padded_size(fields: Fields) -> Size | None:
-    """Return height and width to which a preprocessor_config.json pads images; None if to none."""
+    """Return the height and width that a preprocessor_config.json pads images to; None if none."""
     pad_size = fields.get("pad_size")
     if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
         return _side(pad_size, "height"), _side(pad_size, "width")
@@ -406,7 +406,7 @@ def _number_for_each_channel(
 
 
 def _finite(value: object) -> bool:
-    """True if a value read from JSON is a finite number; true and false are none."""
+    """True if a value read from JSON is a finite number; true and false are not numbers."""
     try:
         return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
     except (TypeError, OverflowError):

@@ -139,8 +139,8 @@ def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, in
 
     Args:
         nodes: The nodes.
-        function_sizes: How many nodes each function has that may be called. They count anew for
-            every call.
+        function_sizes: How many nodes each function has that may be called. They are counted again
+            for every call.
 
     Raises:
         ValueError: There are more than `MAX_NODES`.

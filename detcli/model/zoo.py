@@ -51,7 +51,7 @@ class ZooModel:
 
     @property
     def pinned(self) -> bool:
-        """True if the name always means the same file: it is bundled, or of a fixed commit."""
+        """True if the name always means the same file: it is bundled, or has a fixed commit."""
         file = self.file()
         return file is None or file.pinned
 
@@ -142,7 +142,7 @@ def find(
 ) -> "ModelFile":
     """Find a model's file by path or by its name in the zoo; it is fetched if necessary.
 
-    An existing file goes before a model of the same name.
+    An existing file takes precedence over a model of the same name.
 
     Args:
         model: Path of an ONNX file, or a name.
@@ -177,8 +177,8 @@ def find(
 def _zoo_model_unless_path(model: str | Path) -> ZooModel | None:
     """Look up a model of the zoo, unless what the user gave is an existing path.
 
-    A file goes before a model of the same name. But a folder named like a model, such as one with
-    its results, does not hide the model.
+    A file takes precedence over a model of the same name. But a folder named like a model, such as
+    one with its results, does not hide the model.
 
     Args:
         model: The name of a model, or a path.
@@ -303,7 +303,7 @@ def _bundled_path(model: ZooModel, *, half: bool) -> Path:
     """Return the path of a model that comes with detcli.
 
     Raises:
-        ModelError: The file is missing, or a float16 file is asked for, which there is not.
+        ModelError: The file is missing, or a float16 file is asked for and does not exist.
     """
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")

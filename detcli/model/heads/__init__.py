@@ -222,7 +222,7 @@ class Head:
 
     layout: Layout
     boxes: tuple[ChannelRange, ...]  # where the boxes are: one tensor, or one of each scale
-    # where the scores are, likewise; the tensor of the boxes where they are joined
+    # where the scores are, in the same form; the tensor of the boxes where they are joined
     scores: tuple[ChannelRange, ...]
     class_count: int | None  # C, or None where that is not clear
     anchors_first: bool  # whether the tensors are `[B, N, channels]` instead of `[B, channels, N]`
@@ -232,7 +232,7 @@ class Head:
     # queries; empty if there is none near
     layer: str = ""
     # one more score comes before those of the classes, and is a factor for all: in heads that are
-    # not selected from yet; YOLOv5 and YOLOX are told by it
+    # not selected from yet; YOLOv5 and YOLOX are recognised by it
     objectness: bool = False
     # how many numbers of landmarks come between the objectness and the scores; they are left out
     landmark_channels: int = 0
@@ -242,14 +242,15 @@ class Head:
     max_detections: int | None = None
     # the scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside `[B, 4, N]`
     scores_transposed: bool = False
-    # into how many bins each distance to an edge is distributed, 1 where it is not; None where that
+    # how many bins each distance to an edge is distributed into, 1 where it is not; None where that
     # is not known
     bins: int | None = None
     from_corners: bool = False  # boxes are distances from the corners of cells
     has_more: bool = False  # the tensors hold masks or keypoints too, which are not read
-    # of detections that the graph selects: their scores are products of objectness and class scores
+    # for detections that the graph selects: their scores are products of objectness and class
+    # scores
     are_products: bool = False
-    # of detections that non-maximum suppression selects: from how many boxes; None if not known
+    # for detections that non-maximum suppression selects: from how many boxes; None if not known
     candidates: int | None = None
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
@@ -261,7 +262,7 @@ class Head:
 
     @property
     def takes_any_size(self) -> bool:
-        """True if its graph takes images of any size, whatever it says."""
+        """True if its graph takes images of any size, whatever it declares."""
         return self.grid is not None and self.grid.spec.takes_any_size
 
     @property

@@ -44,7 +44,7 @@ class DecodingStep(NamedTuple):
 
 
 def distance_bin_count(index: GraphIndex, tensor: str) -> int | None:
-    """Count the bins of the probability distribution that gives each box edge's distance.
+    """Count the bins of the probability distribution for the distance of each edge of a box.
 
     Detectors with a distribution focal loss, such as YOLOv8, predict a Softmax over 16 bins in
     place of each distance from the anchor point to an edge.
@@ -432,7 +432,7 @@ def _tell_if_fractions(index: GraphIndex, boxes: str) -> bool | None:
 
 
 def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> str | None:
-    """Find the input of a node that holds the same boxes as its output, perhaps in other units.
+    """Find the input of a node that holds the same boxes as its output, perhaps in different units.
 
     Args:
         index: The graph.

@@ -207,7 +207,7 @@ def describe_joined_head(
 ) -> Head:
     """Describe a head that joins boxes to scores.
 
-    Where the nodes show by which activation function the scores were computed, how the boxes were
+    Where the nodes show which activation function the scores were computed with, how the boxes were
     decoded and which layer predicts them, the description says so.
 
     Args:

@@ -120,7 +120,7 @@ def _classes_in_scores(
 
 
 def is_multiplied(index: GraphIndex, tensor: str) -> bool:
-    """True if a Mul computes some of a tensor's elements."""
+    """True if a Mul computes any of a tensor's elements."""
     return any(node.op_type == "Mul" for node in source_nodes(index, tensor))
 
 

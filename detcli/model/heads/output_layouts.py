@@ -22,7 +22,7 @@ ALL_SCALES = -1  # in place of a scale's position: an output holds all of them
 
 
 class OutputLayout(NamedTuple):
-    """What the axes of an output mean that holds the cells of one scale or of all scales."""
+    """What the axes mean in an output that holds the cells of one scale or of all scales."""
 
     name: str
     scale: int  # the position of its scale, or ALL_SCALES
@@ -70,8 +70,8 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
 def shapes_by_nodes(model: onnx.ModelProto) -> GraphIndex:
     """Index a graph with the shapes that its nodes compute, in place of those that it declares.
 
-    A file may declare other shapes for its outputs than it computes; ONNX Runtime only warns.
-    Where the nodes do not show the size of an axis, it is unknown.
+    A file may declare shapes for its outputs that differ from those it computes; ONNX Runtime only
+    warns. Where the nodes do not show the size of an axis, it is unknown.
     """
     bare_model = copied(model)
     graph = bare_model.graph
@@ -85,7 +85,7 @@ def shapes_by_nodes(model: onnx.ModelProto) -> GraphIndex:
 
 
 def _set_image_size(graph: onnx.GraphProto, image: str, size: Size) -> None:
-    """Declare that the input `image` of a graph, [B, 3, H, W], holds one image of a size."""
+    """Declare that the input `image` of a graph, [B, 3, H, W], is one image of the given size."""
     height, width = size
     for graph_input in graph.input:
         dims = graph_input.type.tensor_type.shape.dim
@@ -126,7 +126,7 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
 def outputs_without_images(index: GraphIndex) -> set[str]:
     """Find the outputs that no image changes: constants, and what depends on its size alone.
 
-    SeetaFace6 gives the sizes of its feature maps in this way.
+    SeetaFace6 outputs the sizes of its feature maps in this way.
     """
     inputs = [graph_input.name for graph_input in index.image_inputs()]
     return set(index.outputs) - index.tensors_computed_from(*inputs)

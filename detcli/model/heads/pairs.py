@@ -344,7 +344,7 @@ def _class_axis(
     the classes.
 
     Args:
-        anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.
+        anchor_count: N, from the shape of the boxes: a number, a symbol or unknown.
         score_dims: The shape of the scores.
         coordinate_axis: The axis of the four coordinates in the boxes, 1 or 2.
         layer: The operator of the layer that predicts the boxes, such as "Conv".

@@ -1,7 +1,7 @@
 """Finds heads that a graph leaves undecoded: the raw outputs of its layers, cell by cell.
 
 Each scale of such a detector is a feature map of cells: the input's height and width divided
-by the scale's stride. For each anchor of a cell the layers output some channels: the box,
+by the scale's stride. For each anchor of a cell the layers output several channels: the box,
 objectness, scores of classes, landmarks. Their widths and order are the same for all detectors of a
 family, which a `GridSpec` describes; `detcli.model.adapt` adds the nodes that decode them.
 
