@@ -1,7 +1,7 @@
 """Opens models on the CPU from a copy of their graph that ONNX Runtime has optimised already.
 
 When ONNX Runtime opens a graph, it spends most of the time on optimising it: nodes are fused, and
-weights are laid out anew. Some of the optimised graph's operators are its own, and some suit only
+weights get a new layout. Some of the optimised graph's operators are its own, and some suit only
 one kind of processor, so the copy is for the CPU, for one build of ONNX Runtime, and where the
 weights are laid out for a processor, for that. All others get the graph that detcli cuts.
 

@@ -174,7 +174,7 @@ OUT_OF_MEMORY = (
     "alloc_failed",  # cuBLAS and cuDNN
     "failed to allocate memory",  # ONNX Runtime, when the driver has none left
     "is smaller than requested bytes",  # its arena, at the limit it was given
-    "bad_alloc",  # C++, on the CPU; on Windows in other words
+    "bad_alloc",  # C++, on the CPU; on Windows in different words
     "bad allocation",
     "unable to allocate",  # NumPy
 )

@@ -75,7 +75,7 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
 
     Args:
         model: The model.
-        images_per_run: How many images the network mostly runs on, if it takes any number.
+        images_per_run: How many images the network usually runs on, if it takes any number.
 
     Returns:
         Options of the TensorRT provider, such as `{"trt_profile_min_shapes": "images:1x3x32x32"}`

@@ -346,8 +346,8 @@ def _compute_other_input(add: NodeBuilder, other: OtherInput, image: ImageInput)
     """Add the nodes that compute one of the inputs that a graph has beside the image.
 
     Such an input tells the graph how large an image is, how much it was scaled, or which of its
-    pixels are not padding. All of the network's input counts as image here, so that nothing was
-    scaled, and no pixel is padding.
+    pixels are not padding. The whole of the network's input counts as the image here, so that
+    nothing was scaled, and no pixel is padding.
 
     Args:
         add: Adds nodes to the graph.

@@ -103,7 +103,7 @@ class Interpolation(StrEnum):
     BILINEAR = "bilinear"  # a triangle that widens as an image shrinks, as Pillow's BILINEAR
     CUBIC = "cubic"  # cv2.INTER_CUBIC: four pixels, whatever the scale
     AREA = "area"  # cv2.INTER_AREA: the mean of what a pixel covers, where an image shrinks
-    BICUBIC = "bicubic"  # a cubic that widens likewise, as Pillow's BICUBIC
+    BICUBIC = "bicubic"  # a cubic that widens in the same way, as Pillow's BICUBIC
 
 
 @frozen

@@ -26,7 +26,7 @@ MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
 SHAPE_INFERENCE_NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]+))?\)")
-ELEMENTS_OF_CALL = 1 << 10  # each folded node counts as these in addition, as a call takes time too
+ELEMENTS_OF_CALL = 1 << 10  # added to the count for each folded node, as a call takes time too
 FIRST_OPSET_OF_AXES_INPUT = 13  # before it, the axes of Unsqueeze are an attribute
 
 

@@ -160,8 +160,7 @@ def _is_one_to_one(is_changed: npt.NDArray[np.bool_]) -> bool:
     """True if each colour changes exactly one channel, and each channel is changed by one colour.
 
     Args:
-        is_changed: For each colour, a row that tells for each channel whether the colour changes
-            it.
+        is_changed: For each colour, a row that says for each channel whether the colour changes it.
     """
     channels_per_colour = is_changed.sum(axis=1)
     colours_per_channel = is_changed.sum(axis=0)

@@ -72,7 +72,7 @@ Argument = int | np.uint32 | np.float32
 
 
 class DeviceMemory:
-    """Some bytes of device memory, from `Gpu.allocate`."""
+    """A block of device memory, from `Gpu.allocate`."""
 
     def __init__(self, buffer: Any) -> None:  # noqa: ANN401 - cuda-core's Buffer
         self._buffer = buffer
@@ -85,7 +85,7 @@ class DeviceMemory:
 
 
 class PinnedMemory(DeviceMemory):
-    """Some bytes of page-locked host memory, which the GPU reads and writes directly."""
+    """A block of page-locked host memory, which the GPU reads and writes directly."""
 
     def __init__(self, buffer: Any) -> None:  # noqa: ANN401
         super().__init__(buffer)

@@ -367,7 +367,7 @@ def open_network(
         device: The GPU, and whether TensorRT runs the network on it.
         stream: The address of the CUDA stream that all runs are enqueued on.
         options: The settings of the device; `cuda_graph` is None where graphs are used if possible.
-        images_per_run: How many images the network mostly runs on at a time, if it takes any
+        images_per_run: How many images the network usually runs on at a time, if it takes any
             number. TensorRT is fastest at these.
     """
     if device.uses_tensorrt:
@@ -440,7 +440,7 @@ def _open_tensorrt(
         device: The GPU.
         stream: The address of the CUDA stream that all runs are enqueued on.
         options: The settings of the device.
-        images_per_run: How many images the network mostly runs on at a time.
+        images_per_run: How many images the network usually runs on at a time.
     """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)

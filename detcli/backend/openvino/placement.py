@@ -12,7 +12,7 @@ from detcli.core.errors import DetcliError
 if TYPE_CHECKING:
     from detcli.backend.libraries import Placement
 
-PROVIDER_NAME = "OpenVINO"  # beside the names of ONNX Runtime's execution providers
+PROVIDER_NAME = "OpenVINO"  # listed beside ONNX Runtime's execution providers
 
 NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
 

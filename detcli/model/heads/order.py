@@ -70,7 +70,7 @@ def _swaps_channels_and_cells(sizes_before: list[int], sizes_after: list[int]) -
 
     Args:
         sizes_before: The sizes of the axes before the reshape, without those of 1.
-        sizes_after: The sizes after it, likewise.
+        sizes_after: The sizes after it, in the same form.
     """
     channel_count = sizes_before[0]
     cell_count = math.prod(sizes_before[1:])
