@@ -1,4 +1,4 @@
-"""Bursts: photographs of one folder that were taken shortly after one another.
+"""Bursts: photographs of the same folder that were taken shortly after one another.
 
 A camera trap takes several photographs of what passes by, which are looked at and counted as one.
 """
@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local, as all times that are com
 _MICROSECOND = timedelta(microseconds=1)
 
 NO_BURST = -1
-"""In place of the number of a burst, for a record whose image has no time."""
+"""In place of a burst id, for a record whose image has no time."""
 
 _Integers = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class BurstFinder:
     """
 
     def __init__(self) -> None:
-        """Begin without a record."""
+        """Start with no records."""
         self.record_count = 0
         self._folder_ids: dict[str, int] = {}  # by the folder's name
         # of each record whose image has a time:
@@ -66,8 +66,8 @@ class BurstFinder:
         """Group the photographs that were added.
 
         Args:
-            gap_s: Two photographs of a folder that follow on one another are of one burst if they
-                were taken at most so many seconds apart.
+            gap_s: Two consecutive photographs of a folder belong to the same burst if they were
+                taken at most this many seconds apart.
         """
         number_by_record = np.full(self.record_count, NO_BURST)
         if not self._times_us:
@@ -109,7 +109,7 @@ class Bursts:
 
 
 def _groups(folders: _Integers, times_us: _Integers, gap_us: int) -> _Integers:
-    """Number the groups of photographs of one folder between which no gap is too long.
+    """Number the groups of photographs of the same folder that no long gap separates.
 
     Args:
         folders: `(N,)`, the number of each photograph's folder.
@@ -129,7 +129,7 @@ def _groups(folders: _Integers, times_us: _Integers, gap_us: int) -> _Integers:
 
 
 def _in_order_of_appearance(groups: _Integers) -> _Integers:
-    """Number groups anew, in the order in which they first appear.
+    """Renumber groups in the order in which they first appear.
 
     Args:
         groups: `(N,)`, the group of each photograph; their numbers are 0 to the highest.

@@ -1,4 +1,4 @@
-"""When a photograph was taken: the time as a record has it, and how it is read back."""
+"""When a photograph was taken: the time as stored in a record, and how it is read back."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -12,7 +12,7 @@ class CaptureTime(NamedTuple):
 
 
 def to_text(time: datetime) -> str:
-    """Write a local time in ISO 8601, so that the same moment always has the same text.
+    """Format a local time in ISO 8601, so that the same moment always gives the same string.
 
     Examples:
         >>> to_text(datetime(2026, 1, 31, 12, 0, 0, 250_000))

@@ -1,6 +1,6 @@
 """The fields of a detection in a record, and a table of those that only options add.
 
-The table is all that the formats know of these: a new one is a field of `DetectionJson`, a row of
+The formats know these only from the table: a new one is a field of `DetectionJson`, a row of
 `OPTIONAL_COLUMNS`, and an array of `Detections` or an attribute of `Barcode`.
 """
 
@@ -51,12 +51,12 @@ class DetectionJson(TypedDict):
     # true where the text was read in an earlier frame of this track, not in this one; with --track
     earlier: NotRequired[bool]
     # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
-    # bottom left, were it upright; of one that was not read too, where something located it
+    # bottom left, were it upright; also for one that was located but not read
     corners: NotRequired[list[list[float]]]
     # class that another network gave the crop of it; with merge --classified
     classified: NotRequired[str]
     classified_score: NotRequired[float]  # the score of that class, if it was said
-    # number of the group of repeats that it is in, from 1, which a person has dropped on a page of
+    # id of the group of repeats that it is in, from 1, which a person has dropped on a page of
     # `detcli report --repeated`; with --apply
     repeated: NotRequired[int]
 
@@ -101,14 +101,14 @@ class OptionalColumn:
 
 
 def _track_id(number: int) -> int | Absent:
-    """Return the number of a track; absent until the tracker is sure of the object."""
+    """Return the id of a track; absent until the tracker is sure of the object."""
     if number > 0:
         return int(number)
     return ABSENT
 
 
 def _track_class(name: str | None) -> str | Absent:
-    """Return the class of a track; absent without a track."""
+    """Return the class of a track; absent if there is no track."""
     if name is None:
         return ABSENT
     escaped: str = escape_surrogates(name)
@@ -176,19 +176,19 @@ def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:
 
 
 def _repeated(number: int) -> int | Absent:
-    """Return the number of a group of repeats; absent for a detection that is in none."""
+    """Return the id of a group of repeats; absent for a detection that is in none."""
     if number > 0:
         return int(number)
     return ABSENT
 
 
 def _crossings_text(crossings: list[CrossingJson]) -> str:
-    """Write crossed lines in a cell of CSV, as in `gate:left road:right`."""
+    """Format crossed lines for a cell of CSV, as in `gate:left road:right`."""
     return " ".join(f"{crossing['line']}:{crossing['to']}" for crossing in crossings)
 
 
 def _corners_text(corners: list[list[float]]) -> str:
-    """Write corners in a cell of CSV, as in `1.0,2.0 30.0,2.0`."""
+    """Format corners for a cell of CSV, as in `1.0,2.0 30.0,2.0`."""
     return " ".join(f"{x},{y}" for x, y in corners)
 
 
@@ -198,7 +198,7 @@ def _printable_zones(names: list[str]) -> list[str]:
 
 
 def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
-    """Return crossed lines as the page has them, `[line, side]`, with characters escaped."""
+    """Return crossed lines as in the page, `[line, side]`, with characters escaped."""
     return [
         [escape_unprintable(crossing["line"]), escape_unprintable(crossing["to"])]
         for crossing in crossings
@@ -206,7 +206,7 @@ def _printable_crossings(crossings: list[CrossingJson]) -> list[list[str]]:
 
 
 def _printable_text(text: str | None) -> str:
-    """Return a text with unprintable characters escaped; empty without one."""
+    """Return a string with unprintable characters escaped; empty if there is none."""
     return escape_unprintable(text or "")
 
 

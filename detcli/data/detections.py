@@ -66,24 +66,25 @@ class Detections:
             yet. None where nothing is tracked.
         track_class: `(N,)` objects, each the name of the class that its track had most often so
             far; None where it has no track yet. None where nothing is tracked.
-        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None without
-            zones.
-        crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
-            frame before, with "left" or "right"; None without lines.
+        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None if there
+            are no zones.
+        crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the previous
+            frame, with "left" or "right"; None if there are no lines.
         symbols: `(N,)` objects, each a `Barcode`, or None where it was neither read nor located;
             None where nothing is read.
-        repeated: `(N,)` int64, the number of the group of repeats that a person has dropped, from
-            1; 0 where it is in none. None without such marks.
-        selected: `(M,)` float32 scores of all that was selected in the image, also of boxes
+        repeated: `(N,)` int64, the id of the group of repeats that a person has dropped, from 1; 0
+            where it is in none. None if there are no such marks.
+        selected: `(M,)` float32 scores of all that was selected in the image, including boxes
             without an area, which are dropped; None where they are not known, as after indexing.
         image_size: Height and width of the image in pixels; None where they are not known.
 
     Raises:
-        ValueError: The arrays have wrong shapes or hold other values, or a class id has no name.
-        TypeError: The names are no sequence.
+        ValueError: The arrays have the wrong shape or invalid values, or a class id has no name.
+        TypeError: The names are not a sequence.
 
-    Two are equal if their names, arrays and sizes of the image are; only `selected` does not count.
-    As they are compared by value, they have no hash. Copies, also by `pickle`, are read-only, too.
+    Two are equal if their names, arrays and image sizes are; only `selected` is not compared. As
+    they are compared by value, they have no hash. Copies, even those made by `pickle`, are
+    read-only, too.
 
     Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again,
     without `selected`, which says something of the whole image:
@@ -311,7 +312,7 @@ class Detections:
         with loading("supervision", "pip install supervision"):
             import supervision
 
-        return supervision.Detections(  # which changes its arrays in place
+        return supervision.Detections(  # supervision changes its arrays in place, so it gets copies
             xyxy=self.xyxy.copy(),
             confidence=self.score.copy(),
             class_id=self.class_id.copy(),
@@ -320,10 +321,10 @@ class Detections:
         )
 
     def to_dict(self) -> list[Fields]:
-        """Return the detections as in JSON: a dictionary of numbers and texts for each.
+        """Return the detections as in JSON: a dictionary of numbers and strings for each.
 
         Corners are rounded to 1/100 pixel, scores to 6 decimals. What only options add, such as the
-        number of a track, is there if the detection has it.
+        id of a track, is included if the detection has it.
         """
         columns = []
         for column in DETECTED_COLUMNS:
@@ -428,7 +429,7 @@ class Detections:
         return replace(self, selected=None, **_arrays_of_rows(self, index))
 
     def __eq__(self, other: object) -> bool:
-        """Whether names, arrays and the size of the image are equal; `selected` does not count."""
+        """Whether names, arrays and the size of the image are equal; `selected` is not compared."""
         if not isinstance(other, Detections):
             return NotImplemented
         if self.names != other.names or self.image_size != other.image_size:
@@ -472,7 +473,7 @@ def without_repeated(detections: AnyDetections) -> AnyDetections:
 
 
 def _arrays_of_rows(detections: Detections, index: Index) -> dict[str, Any]:
-    """Select some rows of each array that describes the single detections.
+    """Select the indexed rows of each array that has one row per detection.
 
     Args:
         detections: The detections.
@@ -502,7 +503,7 @@ def _as_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return class names as a tuple.
 
     Raises:
-        TypeError: They are a single text, or no sequence, as the mapping that Ultralytics has.
+        TypeError: They are a single string, or not a sequence, such as the mapping of Ultralytics.
     """
     if isinstance(names, tuple):
         return names

@@ -24,7 +24,7 @@ Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright i
 
 
 def new_image(size: Size) -> Pixels:
-    """Make an array for an image of a height and width, with any content, in ordinary memory."""
+    """Make an array for an image of the given size, with any content, in ordinary memory."""
     return np.empty((*size, 3), np.uint8)
 
 
@@ -41,8 +41,8 @@ class Image:
         file: The bytes of its file, where these were to be kept and show nothing that the pixels
             must not; else None.
         is_plain: Whether OpenCV alone, as in trainers, makes these pixels of its file.
-        file_stamp: The size in bytes and the time of change of the file that it was read from;
-            None without a file.
+        file_stamp: The size in bytes and the time of change of the file that it was read from; None
+            if it was not read from a file.
         capture_time: When it was photographed, in local time of the camera, as the EXIF of its file
             says; None if it does not.
     """
@@ -76,7 +76,7 @@ class Letterbox:
     resized: Size  # of the image on the canvas
     top: int = 0  # rows of padding above the image
     left: int = 0  # columns of padding to its left
-    # of the image with a border that is scaled with it, in its pixels; None without such a border
+    # size of the image with a border that is scaled with it, in its pixels; None if it has none
     bordered_size: Size | None = None
     # rows of that border above the image, and columns to its left
     border: tuple[int, int] = (0, 0)
@@ -234,7 +234,7 @@ class Letterbox:
 
 
 def clipped(boxes: Boxes, size: Size) -> Boxes:
-    """Return boxes `(N, 4)`, cut off at the edges of an image of a height and width."""
+    """Return boxes `(N, 4)`, clipped to an image of the given size."""
     height, width = size
     limit = np.array([width, height, width, height], np.float32)
     within: Boxes = np.clip(boxes, np.float32(0), limit)

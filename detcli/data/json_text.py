@@ -2,7 +2,7 @@
 
 Most of the time of `json` goes into numbers, which orjson writes ten times faster. But orjson puts
 no spaces after commas and colons. So it writes the numbers only, and they are put between the
-texts that all detections of a class have in common. Without orjson, which has no wheels for
+strings that all detections of a class have in common. Without orjson, which has no wheels for
 free-threaded Pythons, `json` writes everything.
 """
 
@@ -33,7 +33,7 @@ MAX_PLAIN = 1e15
 
 
 def encode(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Write a value as JSON in one line, with characters beyond ASCII as they are.
+    """Encode a value as one line of JSON, with characters beyond ASCII as they are.
 
     Raises:
         ValueError: A number is infinite, or not a number.
@@ -60,10 +60,10 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def encode_detections(detections: Detections) -> str:
-    """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`.
+    """Encode detections as a list in JSON: the string that `encode` makes of their `to_dict`.
 
-    That takes long for many numbers. orjson writes them all at once, and is used where it gives
-    them the same texts as Python does.
+    That takes long for many numbers. orjson writes them all at once, and is used where it writes
+    them as Python does.
     """
     if not has_orjson or _has_optional_fields(detections):
         return encode(detections.to_dict())
@@ -71,8 +71,8 @@ def encode_detections(detections: Detections) -> str:
     if not _are_written_alike(numbers):
         return encode(detections.to_dict())
 
-    class_fields = _class_fields(detections.names)  # texts such as '"class_id": 0, ...'
-    texts = _number_texts(numbers)  # five of each detection, one detection after the other
+    class_fields = _class_fields(detections.names)  # strings such as '"class_id": 0, ...'
+    texts = _number_texts(numbers)  # five for each detection, one detection after the other
     scores = texts[0::5]
     left, top, right, bottom = (texts[column::5] for column in range(1, 5))
     objects = []
@@ -101,7 +101,7 @@ def _number_texts(numbers: npt.NDArray[np.float64]) -> list[str]:
 
 
 def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
-    """Return whether Python and orjson write all of some numbers alike.
+    """Return whether Python and orjson write all of these numbers alike.
 
     Those that need an exponent are written differently; infinite ones and NaN are refused by `json`
     and become null in orjson.

@@ -29,8 +29,8 @@ class PerVideo(Generic[State]):
     def state_of(self, record: Record) -> State:
         """Return the state of the video that a record is a frame of; begin it for a new video.
 
-        To be called once for each frame. With the first frame of another file, it also finishes the
-        state of the earlier file.
+        To be called once for each frame. At the first frame of a new file, it also finishes the
+        state of the previous file.
         """
         origin = record.origin
         video_key = (origin.source, origin.video)
@@ -44,7 +44,7 @@ class PerVideo(Generic[State]):
     def _end_earlier_file(self, video_key: object, frame_number: int) -> None:
         """Finish the state of the earlier file, if a frame is the first of another one.
 
-        Frames whose numbers start over are of another file, too: it is the same, named twice.
+        Frames whose numbers start over belong to a new file, too: it is the same one, named twice.
         """
         is_new_video = video_key != self._file_key or frame_number <= self._last_frame
         if is_new_video and self._file_key in self._states:

@@ -47,12 +47,12 @@ class Origin:
         source: The input as its user named it, without credentials.
         path: The file of an image that has one of its own; None for frames of videos, images in
             archives, objects in buckets, and standard input.
-        frame: The number of the frame in its video, from 0, also counting those that are not used;
-            None for an image.
+        frame: The number of the frame in its video, from 0, counting those that are not used as
+            well; None for an image.
         time_s: Seconds from the start of the video; None for an image, and where it is unknown.
         time: When the frame of a camera or stream came, with a time zone; None for other inputs.
-        input: The number of the input, from 0, which the frames of a video share.
-        meta: What a list in JSON Lines says about it, as the text of JSON; None without.
+        input: The index of the input, from 0, which the frames of a video share.
+        meta: What a list in JSON Lines says about it, as a string of JSON; None if there is none.
         video: What the frames of a video have in common; None for an image.
         file_stamp: Size and time of its video or archive when that was opened, or the ETag of an
             object when its folder was listed; see `Record.file_stamp`.
@@ -96,11 +96,11 @@ class SettingsJson(TypedDict):
     # of the model's file, with external weights and what was read beside it where there are any
     model_sha256: str
     conf: float  # scores are above it
-    class_conf: dict[str, float]  # confidences of single classes, by class id
+    class_conf: dict[str, float]  # confidences of individual classes, by class id
     max_det: int
     classes: list[int]  # ids of the classes that are kept; empty for all
-    nms: float | None  # IoU of the non-maximum suppression; null without one
-    # whether each anchor gives one detection at most: asked for, or as the suppression has it
+    nms: float | None  # IoU of the non-maximum suppression; null if there is none
+    # whether each anchor gives one detection at most: asked for, or part of the suppression
     unique: bool
     # true if the suppression was asked to compare boxes of all classes; absent otherwise
     agnostic_nms: NotRequired[bool]
@@ -108,27 +108,27 @@ class SettingsJson(TypedDict):
     rect: bool  # whether the input is as small as the image allows
     box_format: str | None  # format of the boxes that was asked for; null for the model's own
     preprocess: str  # how images became the network's input
-    names: list[str] | None  # names of the classes that replace the model's own; null without
+    names: list[str] | None  # names of the classes that replace the model's own; null if none do
     half: bool  # whether the float16 file was asked for
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
-    vid_stride: int  # every which frame of a video is used
+    vid_stride: int  # every N-th frame of a video is used: this is N
     every: float | None  # seconds between the frames of a video that are used; null for all
     # the column of Parquet files that was asked for; null for the only one
     column: str | None
     # the rectangle of images that was looked at, as in `0,0.5,1,1`; null for all of them
     region: str | None
-    # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
+    # side of the tiles and their overlap, as in `640,overlap=0.2`; null if there are no tiles
     tile: str | None
-    zones: list[str] | None  # named polygons; null without
-    lines: list[str] | None  # named lines; null without
-    # polygons in which nothing counts, with the pattern of their sources; absent without
+    zones: list[str] | None  # named polygons; null if there are none
+    lines: list[str] | None  # named lines; null if there are none
+    # polygons whose detections are ignored, with the pattern of their sources; absent if none
     ignore: NotRequired[list[str]]
     # the share of a box's area that has to be in one of them; null where the middle of its lower
-    # side decides; absent without ignore
+    # side decides; absent if there is no ignore
     ignore_share: NotRequired[float | None]
     track: str | None  # how objects are followed; null if they are not
     read: bool  # whether symbols were read
-    # ids of the classes whose texts are hidden; absent unless symbols were read and some are
+    # ids of the classes whose text is hidden; absent unless symbols were read and some is
     blur: NotRequired[list[int]]
 
 
@@ -177,8 +177,8 @@ class RecordJson(TypedDict):
     schema_version: int
     # the input as its user named it, with bytes that are not UTF-8 as in \\xe9; - is standard input
     source: str
-    index: int  # number of the record, from 0
-    # number of the input, from 0, which the frames of a video share; absent from records of
+    index: int  # index of the record, from 0
+    # index of the input, from 0, which the frames of a video share; absent from records of
     # version 1 that a later run has taken over
     input: NotRequired[int]
     source_bytes: NotRequired[str]  # the bytes of a name that is not UTF-8, in base64
@@ -192,7 +192,7 @@ class RecordJson(TypedDict):
     taken: NotRequired[str]
     # how far that local time is ahead of UTC, as in +01:00, if the EXIF says so; with taken
     taken_offset: NotRequired[str]
-    # number of the group of images of one folder that were taken shortly after one another, from 0
+    # id of the group of images of the same folder that were taken shortly after one another, from 0
     # in the whole file; in records with taken, with --burst
     burst: NotRequired[int]
     burst_score: NotRequired[float]  # the best score in its burst, 0 if that has no detections
@@ -228,24 +228,24 @@ class MarkJson(TypedDict):
     """What somebody says about an image on a page, or about one of its boxes."""
 
     mark: str  # keep or drop
-    # of the record, printable; so is the class. Of a group of repeats: the folder of its images, or
-    # the source of its video or camera.
+    # source of the record, printable; so is the class. For a group of repeats: the folder of its
+    # images, or the source of its video or camera.
     source: str
     frame: NotRequired[int]
     time: NotRequired[str]
-    # which of the record's detections it was, if the page shows those; then only for boxes:
+    # index of the record's detection, if the page shows detections; the rest is only for boxes
     detection: NotRequired[int]
     class_name: NotRequired[str]
     score: NotRequired[float | None]  # null for an object of a label
     box: NotRequired[list[float]]  # x1, y1, x2, y2 in pixels, to 1 decimal
-    # the number of a group of repeats, which the mark is about; then with the class, and with
+    # id of the group of repeats that the mark is about; class_name and box_fractions are then set
     repeated: NotRequired[int]
     box_fractions: NotRequired[list[float]]  # its box in fractions of the image, x1, y1, x2, y2
 
 
 @dataclass(slots=True)
 class RecordNotes:
-    """What the command line notes of a record, which its JSON says after the detections."""
+    """What the command line notes about a record, which its JSON lists after the detections."""
 
     # files that were made for it; each sink that makes some adds them
     saved: list[Path] = field(default_factory=list)
@@ -258,7 +258,8 @@ class Overlay:
 
     zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
     lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
-    ignored: tuple[Points, ...] = ()  # the `(K, 2)` corners of polygons in which nothing counts
+    # the `(K, 2)` corners of polygons whose detections are ignored
+    ignored: tuple[Points, ...] = ()
     # where each track was, `(K, 2)`, the newest last, by its number
     traces: dict[int, Points] = field(default_factory=dict)
 
@@ -269,22 +270,22 @@ class Record:
 
     Attributes:
         origin: Which input it is: its name, the number of a frame, and its time in seconds.
-        index: The number of the record in its run, from 0.
+        index: The index of the record in its run, from 0.
         model: The name of the model.
         device: Where it ran, as in "cpu" or "cuda:0".
         picture: The image: `picture.pixels` is `(H, W, 3)` uint8 in the order blue, green, red,
-            upright, and `picture.size` is height and width of the image in pixels, also where
-            `Inputs(fast_decode=True)` leaves fewer in the array. None with an error.
+            upright, and `picture.size` is height and width of the image in pixels, even where
+            `Inputs(fast_decode=True)` leaves fewer in the array. None if there is an error.
         detections: What was found, with corners in pixels of the upright image at its full size;
-            None with an error.
-        error: Why the input failed, a `DetcliError` with a hint; None with detections.
+            None if there is an error.
+        error: Why the input failed, a `DetcliError` with a hint; None if there are detections.
         overlay: What the command line draws besides boxes, in pixels of the image.
         precision: What the network computed in, as in "bf16", where the device chooses that; else
             empty.
     """
 
     origin: Origin
-    index: int  # number of the record, from 0
+    index: int  # index of the record, from 0
     model: str  # name of the model
     device: str  # where it ran
     _: KW_ONLY
@@ -376,8 +377,8 @@ class Record:
 
 
 def notes_of(record: Record) -> RecordNotes:
-    """Return what the command line notes of a record; sinks add the files that they make."""
-    return record._notes  # noqa: SLF001 - it is no part of what programs see
+    """Return what the command line notes about a record; sinks add the files that they make."""
+    return record._notes  # noqa: SLF001 - it is not part of what programs see
 
 
 def with_added_fields(record: Record, fields: AddedJson) -> Record:
@@ -397,7 +398,7 @@ def _image_fields(image: Image) -> Fields:
 
 
 def iso_time(time: datetime) -> str:
-    """Write a moment in ISO 8601, UTC, with milliseconds, as 2026-01-31T12:00:00.000Z."""
+    """Format a moment in ISO 8601, UTC, with milliseconds, as in 2026-01-31T12:00:00.000Z."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -419,7 +420,7 @@ def box_of(fields: DetectionJson) -> tuple[float, float, float, float]:
 
 
 def name_of(fields: RecordJson | Fields) -> str:
-    """Return the name of a record's input as the system has it, by which its file can be opened."""
+    """Return the name of a record's input as the file system spells it, to open its file by."""
     if "source_bytes" in fields:
         return os.fsdecode(base64.b64decode(fields["source_bytes"]))
     return str(fields["source"])

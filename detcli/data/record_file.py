@@ -37,8 +37,8 @@ def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJs
     try:
         with open_lines(Path(name)) as file:
             yield from read_lines(file, name, parse)
-    # A damaged gzip file raises EOFError or zlib.error, and a name that no path can have or a
-    # text that is not UTF-8 a ValueError.
+    # A damaged gzip file raises EOFError or zlib.error, and a name that no path can have, or text
+    # that is not UTF-8, a ValueError.
     except (OSError, EOFError, zlib.error, ValueError) as error:
         hint = "check it"
         if isinstance(error, FileNotFoundError):
@@ -63,7 +63,7 @@ def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJso
 
 
 def is_single_object(beginning: bytes) -> bool:
-    """Tell from its first bytes whether a file is one object of JSON, and not a record a line."""
+    """Return whether a file, by its first bytes, is one object of JSON, not one record per line."""
     beginning = beginning.lstrip()
     return beginning.startswith(b"{") and not beginning.startswith(RECORD_START)
 
@@ -73,12 +73,12 @@ PARQUET_START = b"PAR1"
 
 
 def is_csv(beginning: bytes) -> bool:
-    """Tell from its first bytes whether a file is a table in CSV that detcli wrote."""
+    """Return whether a file, by its first bytes, is a table in CSV that detcli wrote."""
     return beginning.startswith(CSV_START)
 
 
 def is_parquet(beginning: bytes) -> bool:
-    """Tell from its first bytes whether a file is a table in Parquet."""
+    """Return whether a file, by its first bytes, is a table in Parquet."""
     return beginning.startswith(PARQUET_START)
 
 
@@ -96,7 +96,7 @@ def read_lines(
         parse: Parses a line.
 
     Raises:
-        UnicodeDecodeError: The file is no text.
+        UnicodeDecodeError: The file is not text.
         UsageError: A line is something else.
     """
     line_number = 1
@@ -107,7 +107,7 @@ def read_lines(
             if text not in WITHOUT_RECORD and not is_empty_array:
                 yield parse(text)
             line_number += 1
-    except UnicodeDecodeError:  # which is a ValueError, but not one of a single line
+    except UnicodeDecodeError:  # a ValueError, but not about a single line
         raise
     except (ValueError, RecursionError) as error:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Repeats: boxes of one class at one place in many images of a camera, such as a stone or a branch.
+"""Repeats: boxes of the same class and place in many images of a camera, such as a stone or branch.
 
 A detector takes such an object for an animal again and again. A person looks at it once, and drops
 all of its boxes together.
@@ -30,7 +30,7 @@ ROOM = 1.001
 """By how much a search reaches further than computed, for what rounding takes away."""
 
 BOXES_AT_A_TIME = 512
-"""Of so many boxes the overlaps are counted at once, which needs memory for all their pairs."""
+"""The overlaps of this many boxes are counted at once, which needs memory for all their pairs."""
 
 MANY_NEARBY = 1024
 """A box that has as many boxes near it is compared with them when its turn comes, not before."""
@@ -42,7 +42,7 @@ _Keys = npt.NDArray[np.uint64]
 
 @frozen
 class RepeatGroup:
-    """Boxes of one class at one place in images of one camera."""
+    """Boxes of the same class at the same place in images of one camera."""
 
     number: int  # from 1; the group with the most images comes first
     place: str  # the folder of the images, or the video or camera
@@ -119,17 +119,18 @@ class RepeatFinder:
     """
 
     def __init__(self) -> None:
-        """Begin without a record."""
+        """Start with no records."""
         self.record_count = 0
-        self._highest_number = 0  # of groups that were dropped before
-        # Only boxes of one class at one place are compared: each place and class is a kind.
+        self._highest_number = 0  # highest id of the groups that were dropped before
+        # Only boxes of the same class at the same place are compared: each place and class is a
+        # kind.
         self._kind_numbers: dict[tuple[str, str], int] = {}
         # An entry for each box that may repeat:
         self._kinds = array("i")  # a value of `_kind_numbers`
-        self._records = array("q")  # the number of its record
+        self._records = array("q")  # the index of its record
         self._detections = array("i")  # its index among the detections of the record
         self._scores = array("d")
-        self._edges = array("d")  # x1, y1, x2, y2 in fractions of the image: four entries a box
+        self._edges = array("d")  # x1, y1, x2, y2 in fractions of the image: four entries per box
 
     def add(self, record: RecordJson) -> None:
         """Add the boxes of the next record, which may show the same as boxes of other records.
@@ -197,7 +198,7 @@ class RepeatFinder:
 
 
 def _numbered(groups: list[RepeatGroup], first_number: int) -> list[RepeatGroup]:
-    """Sort groups, the one with the most images first, and number them from a number on."""
+    """Sort groups, the one with the most images first, and number them from `first_number`."""
     ordered = sorted(
         groups, key=lambda group: (-group.image_count, group.place, group.class_name, group.box)
     )
@@ -215,7 +216,7 @@ def _members_by_box(
     Args:
         boxes: `(N, 4)`, x1, y1, x2, y2 in fractions of the image; each has an area.
         kinds: `(N,)`, a number for each place and class: only boxes of a kind are compared.
-        records: `(N,)`, the number of each box's record, which is that of its image.
+        records: `(N,)`, the index of each box's record, which is that of its image.
         scores: `(N,)`.
 
     Returns:
@@ -223,8 +224,8 @@ def _members_by_box(
     """
     nearby = NearbyBoxes(boxes, kinds)
     x1, y1, x2, y2 = boxes.T
-    # The last key counts first. Boxes of equal scores are sorted by their corners, so that the
-    # order of the records does not matter.
+    # The last key is the primary one. Boxes with equal scores are sorted by their corners, so that
+    # the order of the records does not matter.
     best_first = np.lexsort((y2, x2, y1, x1, -scores))
     is_in_group = np.zeros(len(boxes), np.bool_)
     members_by_box: dict[int, _Integers] = {}
@@ -253,7 +254,7 @@ class _Ranges(NamedTuple):
 class NearbyBoxes:
     """Finds boxes that overlap another with an IoU of `MIN_IOU`, without a look at all boxes.
 
-    Of two such boxes, the widths have a ratio of `MIN_IOU` or more, and the middles are apart by
+    The widths of two such boxes have a ratio of `MIN_IOU` or more, and their middles are apart by
     (1 - `MIN_IOU`) / (1 + `MIN_IOU`) of the mean width at most; the same holds for heights. So
     boxes are sorted into cells by size and middle. Widths are divided into size levels, and so are
     heights: all lengths of a level are nearly the same. There is a grid for each pair of levels,
@@ -315,7 +316,7 @@ class NearbyBoxes:
         return overlapping
 
     def _overlap_counts(self, box_numbers: _Integers, ranges: _Ranges) -> _Integers:
-        """Count, for each of some boxes, the boxes that overlap it with `MIN_IOU`, itself included.
+        """Count, for each given box, the boxes that overlap it with `MIN_IOU`, itself included.
 
         Args:
             box_numbers: `(M,)`.
@@ -355,10 +356,10 @@ class NearbyBoxes:
         )
 
     def _keys_of_cells_near(self, box_numbers: _Integers) -> _Keys:
-        """Return, for each of some boxes, the keys of the 16 cells with all boxes that overlap it.
+        """Return, for each given box, the keys of the 16 cells with all boxes that overlap it.
 
-        A box that overlaps another is about as large, so its width is of one of two size levels,
-        and so is its height: 4 pairs of levels. Its middle is close to that of the other, so in the
+        A box that overlaps another is about as large, so its width has one of two size levels, and
+        so has its height: 4 pairs of levels. Its middle is close to that of the other, so in the
         grid of these levels it is in one of two columns and one of two rows: 4 cells for each pair.
 
         Args:
@@ -425,7 +426,7 @@ def _cell_sizes(size_levels: _Integers) -> _Boxes:
         `(M, 2)`, in fractions of the image.
     """
     longest_sides_of_level = np.exp((size_levels + 1) * _LEVEL_HEIGHT)
-    # Of two boxes that overlap, each side of one is at least MIN_IOU of that side of the other.
+    # If two boxes overlap, each side of one is at least MIN_IOU of that side of the other.
     longest_overlapped_sides = longest_sides_of_level / MIN_IOU
     sizes: _Boxes = 2 * ROOM * _largest_distances(longest_overlapped_sides)
     return sizes

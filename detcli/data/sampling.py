@@ -25,7 +25,7 @@ class SampledRecord:
 
 
 class StratifiedSample:
-    """A sample of a number of records, which come one after the other.
+    """A sample of `size` records, from records that come one after the other.
 
     Records are sorted into strata by their best score, with a stratum of those without detections
     and of those with an error. Each stratum has the same share of the sample, or all its records
@@ -36,11 +36,11 @@ class StratifiedSample:
     """
 
     def __init__(self, size: int, seed: int) -> None:
-        """Begin without records.
+        """Start with no records.
 
         Args:
             size: The number of records in the sample.
-            seed: Another seed gives another sample.
+            seed: A different seed gives a different sample.
         """
         self.record_count = 0  # of all that were added
         self._size = size

@@ -23,8 +23,8 @@ RECORD_START = b'{"schema_version"'
 
 MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
-MAX_WHOLE_NUMBER = (1 << 53) - 1  # up to which float64 holds all whole numbers
-MAX_SHOWN = 40  # characters of a value that an error shows
+MAX_WHOLE_NUMBER = (1 << 53) - 1  # float64 holds all whole numbers up to this one
+MAX_SHOWN = 40  # characters of a value shown in an error
 
 UNREAD = {"meta", "part"}  # fields that are checked where they are read
 ANY_OBJECT = {"settings", "provenance"}  # objects whose fields differ by version
@@ -110,7 +110,7 @@ def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -
 
 
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
-    """Return whether a value of JSON is of a type, without checking its elements or fields.
+    """Return whether a JSON value has the expected type, without checking its elements or fields.
 
     So `["a"]` counts as a `list[int]`. But for a union, the elements are checked: `["a"]` is not a
     `list[int] | None`, as it is of neither member. An `int` has to be 0 or more, a `float` within
@@ -164,7 +164,7 @@ def _fault_of_fields(
 
 
 def _describe(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
-    """Say what a faulty value is, for the end of a message, as in ` is null`."""
+    """Describe a faulty value for the end of a message, as in ` is null`."""
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 
 
@@ -172,7 +172,7 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
     """Read some fields of a JSON object that others wrote, and convert each with its reader.
 
     Args:
-        where: What errors call the object, such as "images[3]".
+        where: The name of the object in errors, such as "images[3]".
         fields: The object; other values are an error.
         readers: By the name of each field, the function that converts its value.
 
@@ -197,7 +197,7 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
 
 
 def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
-    """Convert a value to a number; raises ValueError for NaN, and for those from MAX_NUMBER on."""
+    """Convert a value to a number; raises ValueError for NaN, and for MAX_NUMBER and above."""
     number = float(value)
     if not abs(number) < MAX_NUMBER:
         raise ValueError(f"{number:g} is out of range")
@@ -205,7 +205,7 @@ def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
 
 
 def coco_box(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
-    """Check a box as COCO has it, a list of left, top, width and height; raises as `finite`."""
+    """Check a box in COCO's form, a list of left, top, width and height; raises as `finite`."""
     left, top, width, height = value
     return finite(left), finite(top), finite(width), finite(height)
 
@@ -287,7 +287,7 @@ _OUTLINE_TYPES: dict[str, type] = {
 
 
 def parse_outline(line: bytes) -> RecordJson:
-    """Parse a line of JSON Lines as a record, without a check of its single detections.
+    """Parse a line of JSON Lines as a record, without checking the individual detections.
 
     This is for those who read a million records to know which inputs they are of. It takes a
     quarter of the time of `parse_record`, most of which goes into detections. A record that fails
@@ -304,7 +304,7 @@ def parse_outline(line: bytes) -> RecordJson:
 
 
 def _has_usual_outline(fields: Fields) -> bool:
-    """Tell by a quick check whether a JSON object is an ordinary record of an image.
+    """Return whether a JSON object is an ordinary record of an image, by a quick check.
 
     Such a record has no other fields than most records have, with values of the right types. The
     detections are not looked at. If this is False, the object may still be a record: the full check
@@ -328,7 +328,7 @@ _USUAL_DETECTION = {"class_id", "class_name", "score", *BOX}
 
 
 def _are_usual_detections(detections: list[Any]) -> bool:
-    """Tell by a quick check whether every item of a JSON list is an ordinary detection.
+    """Return whether every item of a JSON list is an ordinary detection, by a quick check.
 
     Such a detection has exactly the fields of `_USUAL_DETECTION`, without those that only options
     add. If this is False, the items may still be detections: the full check has to tell.
@@ -372,7 +372,7 @@ FIELDS_TO_CHECK = frozenset({"zones", "classified", "repeated"})
 
 
 def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
-    """Tell by a quick check whether a detection has a class and a score, and no zones or repeats.
+    """Return whether a detection has a class and a score, and no zones or repeats: a quick check.
 
     If this is False, the JSON value may still be a detection: the full check has to tell.
     """

@@ -134,7 +134,7 @@ class _BoxesOfClasses:
         return candidates[is_kept]
 
     def overlapping_first(self, candidates: Indices) -> Mask:
-        """Determine which candidates, `(C,)`, are the first or overlap it and are of its class."""
+        """Determine which candidates, `(C,)`, are the first, or overlap it and have its class."""
         classes = self._class_id[candidates]
         is_blended = self._overlaps(candidates, candidates[:1]) & (classes == classes[0])
         is_blended[0] = True  # also if it has no area

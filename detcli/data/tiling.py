@@ -21,8 +21,8 @@ from detcli.data.geometry import (
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
 
-SAME_IOU = 0.5  # intersection over union from which on two detections are the same object
-# The share of a cut detection inside another detection from which on it is a piece of that object.
+SAME_IOU = 0.5  # minimum intersection over union at which two detections are the same object
+# The minimum share of a cut detection inside another one that makes it a piece of that object.
 MIN_COVERED = 0.7
 
 DUPLICATE_IOU = 0.9
@@ -50,8 +50,8 @@ def merge(
        (MIN_COVERED).
     3. The remaining cut detections that overlap enough in the region that both areas show are
        pieces of one object, whose box encloses them all.
-    4. Of two objects of a class whose boxes are nearly the same (DUPLICATE_IOU), only the better
-       one remains.
+    4. If the boxes of two objects of the same class are nearly the same (DUPLICATE_IOU), only the
+       better one remains.
 
     Args:
         detections_by_area: The detections of each area, in pixels of the area. Boxes may reach
@@ -81,7 +81,7 @@ def _merge_areas(
 
     A detection that ends at an edge of its tile is cut: it may show a piece of an object. Uncut
     detections show whole objects, and are assigned to objects first. Cut detections are then added
-    to these objects, or put together to further objects.
+    to these objects, or joined into new ones.
 
     Args:
         detections_by_area: The detections of each area, in pixels of the area.
@@ -204,8 +204,8 @@ class _Assignment:
     def _similar_objects_in_pieces(self, detection: int) -> set[int]:
         """Find the objects, put together from cut detections, to which a cut detection belongs.
 
-        They are those with a piece that is similar to the detection. Of the similar pieces in a
-        tile only the most similar one counts, as a tile shows an object once.
+        They are those with a piece that is similar to the detection. Only the most similar of the
+        similar pieces in a tile is used, as a tile shows an object once.
 
         Args:
             detection: The index of a cut detection, which ends at an edge of its tile.
@@ -334,7 +334,7 @@ class _Candidates:
                 yield _Match(similarity_of_pair, first_index, second_index)
 
     def _is_piece_of_uncut(self, first: IndexArray, second: IndexArray) -> npt.NDArray[np.bool_]:
-        """Tell of each pair whether one box is cut, and the other is not and contains most of it.
+        """Return whether one box of each pair is cut, and the other is not and contains most of it.
 
         Args:
             first: `(P,)`, the first detection of each pair.
@@ -403,7 +403,7 @@ class _Candidates:
         return first[boxes_overlap], second[boxes_overlap]
 
     def first_of_each_area(self, detections: Iterable[int]) -> Iterator[int]:
-        """Yield the first detection of each area, of some detections in a given order.
+        """Yield the first of the given detections in each area, in their order.
 
         Args:
             detections: The indices of the detections.

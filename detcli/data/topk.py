@@ -1,6 +1,6 @@
 """The k largest of each row, in a total order: the NumPy specification.
 
-Largest first; of equals, the lower index first. NaN ranks below everything, -inf included, and
+Largest first; among equals, the lower index first. NaN ranks below everything, -inf included, and
 -0 equals +0. No row is sorted as a whole: `np.partition` finds the k-th largest value in linear
 time, and only the k survivors are sorted. In a long row, most columns of 16 entries are left out
 first.
@@ -12,8 +12,8 @@ The selection uses it (backend/postprocess.py, run/selections.py), and every bac
   select.cu rely; which class is best among equal scores is in class_max.cu;
 - in ONNX nodes, commands/convert/selection.py relies on what TopK and ArgMax do with equals.
 
-Tiles (data/tiling.py) and the evaluation (commands/eval) use it as well, but are no backends: the
-figures of an evaluation depend on this order as pycocotools has it.
+Tiles (data/tiling.py) and the evaluation (commands/eval) use it as well, but are not backends: the
+figures of an evaluation depend on this order, that of pycocotools.
 """
 
 from typing import Any
@@ -65,7 +65,7 @@ def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array,
 
 
 def rank_descending(scores: Array) -> Indices:
-    """Return the order that sorts scores `(N,)` largest first; of equals, the first comes first.
+    """Return the order that sorts scores `(N,)` largest first; equal ones keep their order.
 
     NaN comes last. This is the order of `top_k` where all are kept.
 
@@ -80,7 +80,7 @@ def rank_descending(scores: Array) -> Indices:
 def _largest(keys: Array, k: int) -> Indices:
     """Find the k largest entries of each row.
 
-    Of equal entries, those with the lower index are taken.
+    Among equal entries, those with the lower index are taken.
 
     Args:
         keys: `(..., N)` without NaN.
@@ -157,7 +157,7 @@ def _kth_and_above(keys: Array, k: int) -> Indices:
         k: More than 0 and less than N.
 
     Returns:
-        `(..., k)`, their indices in the row, ascending; of equal entries, the lower ones.
+        `(..., k)`, their indices in the row, ascending; among equal entries, the lower ones.
     """
     length = keys.shape[-1]
     kth_largest_position = length - k  # in ascending order
@@ -209,7 +209,7 @@ def _without_surplus_ties(positions: Indices, keys: Array, kth_largest: Array, k
 def _descending(keys: Array) -> Indices:
     """Return the order `(..., k)` that sorts each row of keys `(..., k)`, the largest first.
 
-    Of equal keys, the one with the lower index comes first.
+    Among equal keys, the one with the lower index comes first.
     """
     # A stable ascending sort of the reversed row, read backwards, is a stable descending one;
     # negating the keys instead would overflow for integers.

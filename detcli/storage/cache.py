@@ -145,7 +145,7 @@ def make_cache_folders(*folders: Path) -> None:
 
 
 def why_untrusted(path: Path) -> str:
-    """Say why a file or folder of the cache cannot be trusted: somebody else can write to it.
+    """Explain why a file or folder of the cache cannot be trusted: somebody else can write to it.
 
     It must belong to the user or to root, and its group or others must not be able to write to it.
     The user's private group may: where every user has one, files are made group-writable.
@@ -201,5 +201,5 @@ def _is_private_group(gid: int) -> bool:
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Log a warning, unless the process has logged the same one before."""
+    """Log a warning, unless the process has already logged the same one."""
     log.warning("%s", message)

@@ -167,7 +167,7 @@ class DirectFile:
 
 
 def output_states(paths: Iterable[object]) -> dict[Path, OutputState]:
-    """Note size and time of output files before a run; other outputs are left out."""
+    """Return size and time of output files before a run; other outputs are left out."""
     states = {}
     for path in paths:
         if isinstance(path, Path):
@@ -195,7 +195,7 @@ class AtomicFile:
         Args:
             path: The final path.
             suffix: The end of the temporary name, for libraries that take the format from it.
-            display_name: What messages call the file; by default its path.
+            display_name: The file's name in messages; by default its path.
 
         Raises:
             OutputError: It cannot be made, or a folder has its name.
@@ -272,7 +272,7 @@ class AtomicFile:
             try:
                 with writing(self._display_name):
                     sync(self.file.fileno())
-                    if sys.platform == "win32":  # which cannot rename an open file
+                    if sys.platform == "win32":  # Windows cannot rename an open file
                         self.file.close()
                     result = rename(self.temporary_path.name, self.path.name)
                     # `discard` closes the file as well, but ignores errors. A network file system
@@ -301,9 +301,9 @@ class AtomicFile:
 class ResultFile(AtomicFile):
     """A file that a user named, in which nothing that another process has written is lost.
 
-    Two runs may write to one name at the same time. The one that ends first has the name. The other
-    finds another file there than when it began, keeps its own content beside it, and raises an
-    OutputError.
+    Two runs may write to the same name at the same time. The one that ends first gets the name. The
+    other finds that the file there has changed since it began, keeps its own content beside it, and
+    raises an OutputError.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class ResultFile(AtomicFile):
 
         Args:
             path: The final path.
-            display_name: What messages call the file; by default its path.
+            display_name: The file's name in messages; by default its path.
             before: The state of the file of that name when the run began; by default its state now.
         """
         if before is None:
@@ -442,11 +442,11 @@ def locked(folder: Path) -> Iterator[None]:
         _wait_for_lock(descriptor, folder)
         yield
     finally:
-        os.close(descriptor)  # which unlocks it
+        os.close(descriptor)  # closing also unlocks it
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open folder, or its file, as soon as no other process has it locked.
+    """Lock an open folder, or its file, as soon as no other process holds the lock.
 
     Raises:
         OutputError: Another process has it locked for longer than a moment.
@@ -467,7 +467,7 @@ def open_regular(path: Path, max_bytes: int | None = None, flags: int = 0) -> io
     Args:
         path: The file.
         max_bytes: A larger file is refused; None for any size.
-        flags: Further flags for `os.open`.
+        flags: More flags for `os.open`.
 
     Raises:
         OSError: It is another kind of file, or too large, or cannot be opened.
@@ -521,7 +521,7 @@ def sha256(path: Path) -> str:
 def open_lines(path: Path) -> BinaryIO:
     """Open a regular file of text as UTF-8; it may be compressed by gzip, or UTF-16 with a mark.
 
-    Raises OSError; reading raises ValueError, too. A line can be of any length: read them with
+    Raises OSError; reading raises ValueError, too. A line can have any length: read them with
     `bounded_lines`.
     """
     import gzip
@@ -543,7 +543,7 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
         unusable: Makes the error to raise if it cannot be read, from the path and the reason.
 
     Returns:
-        What the JSON stands for: dictionaries, lists, texts, numbers, bools and None.
+        What the JSON stands for: dictionaries, lists, strings, numbers, bools and None.
     """
     import json
     import zlib
@@ -586,7 +586,7 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
     """Make the error for a file that cannot be written, with a hint for the system's reason.
 
     Args:
-        path: What messages call the file.
+        path: The file's name in messages.
         error: The error of the system.
         more: What is added to the hint.
     """

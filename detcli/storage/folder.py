@@ -62,7 +62,7 @@ NO_OUTPUT = OutputState(-1, -1)
 
 
 class Folder:
-    """An open folder, which stays the same one if its name is given to another meanwhile.
+    """An open folder, which stays the same one even if another folder gets its name meanwhile.
 
     Files of dead processes are removed when a process opens a folder for the first time. A
     temporary file is locked as long as its process lives, on whichever machine or container; its

@@ -41,7 +41,7 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
 
     def compute_unchanged() -> bytes:
         sha256 = compute()
-        if _settled_state(path) != state:  # it would be cached for the state before
+        if _settled_state(path) != state:  # it would be cached for the previous state
             raise FileChangedError
         return sha256.encode()
 
@@ -50,7 +50,7 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
 
 
 def _settled_state(path: Path) -> str | None:
-    """Describe the state of a file by a text, which is another one after any change of the file.
+    """Describe the state of a file in a string, which differs after any change of the file.
 
     It is made of the disk, the inode, the size and the times: "66306-1234-5678-1700...-1700...".
 

@@ -162,7 +162,7 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
 
 
 def _store_code(text: str) -> str:
-    """Return the store's own code of an error, such as "AccessDenied"; empty without one."""
+    """Return the store's own code for an error, such as "AccessDenied"; empty if it has none."""
     code = re.search(r"<Code>(\w+)</Code>", text)
     if code is None:
         return ""

@@ -32,11 +32,11 @@ from detcli.storage.object_errors import (
 
 CHUNK = 1 << 20  # bytes that a read yields at once
 UPLOAD_CHUNK = 8 << 20  # a larger object is sent in parts of this size, two at a time
-PAGE = 1000  # Keys per page of a listing, the most that stores return
+PAGE = 1000  # keys per page of a listing, the maximum that stores return
 ATTEMPTS = 5  # requests for a page of a listing that breaks off
 RETRY_S = 30  # for how long a request is repeated after failures that pass, such as 503
 MAX_RETRIES = 12
-FIRST_WAIT_S = 0.1  # the first wait before a request is repeated; each further one is twice as long
+FIRST_WAIT_S = 0.1  # the first wait before a request is repeated; each later one is twice as long
 LONGEST_WAIT_S = 5
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20  # without a byte
@@ -494,7 +494,7 @@ def _aws_settings_from_botocore() -> Fields:
             credentials.get_frozen_credentials()  # raises where they have expired
             settings["credential_provider"] = partial(_current_credentials, credentials)
     except BotoCoreError as error:
-        # Its texts name profiles and files. What a service answered is not among them.
+        # Its messages name profiles and files. What a service answered is not among them.
         raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
     return settings
 
