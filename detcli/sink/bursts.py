@@ -27,7 +27,7 @@ class BurstSink:
         self._sink = sink
         self._gap_s = gap_s
         self._finder = BurstFinder()
-        self._collected_file = temporary()  # a record a line, in JSON
+        self._collected_file = temporary()  # one record per line, in JSON
         self._is_passed_on = False  # whether the other sink has got the records
 
     def write(self, record: Encodable) -> None:

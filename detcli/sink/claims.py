@@ -175,7 +175,7 @@ def _leave(descriptor: int) -> None:
 
 @cache
 def _run_id(process_id: int) -> str:
-    """Return a text that identifies the run of a process among those on all machines.
+    """Return a string that identifies the run of a process among those on all machines.
 
     It is the same at each call in one process.
     """

@@ -10,8 +10,8 @@ PALETTE = (
     "e19 f16 54f ce5 e94 8fb 077 6e6 b38 7df 3a8 0bd 4cb 08d 49b b53 b61 076 d5a d67 "
     "a1d 086 294 d47 297 fc0 b45 f88 570 d69 4ed 4c6 f80 0c8 59f 6ec c4a 079 f28 1bf"
 ).split()
-GREY = (136, 136, 136)  # of what has no track yet, where there are tracks
-# How boxes of one class that touch are told apart: the shares of white and of black mixed in.
+GREY = (136, 136, 136)  # colour of what has no track yet, where there are tracks
+# How touching boxes of the same class are told apart: the shares of white and of black mixed in.
 SHADES = ((0.0, 0.0), (0.45, 0.0), (0.0, 0.4))
 BLACK = (0, 0, 0)
 WHITE = (255, 255, 255)
@@ -22,7 +22,7 @@ FIRST_ZONE_COLOUR = 40  # number of the first colour for zones
 
 
 def colour_of(number: int) -> Colour:
-    """Return a strong colour (BGR) for the number of a class, a track or a zone."""
+    """Return a strong colour (BGR) for the index of a class, a track or a zone."""
     digits = PALETTE[number % len(PALETTE)]  # as in CSS, `e24` is `ee2244`
     red, green, blue = (17 * int(digit, 16) for digit in digits)
     return blue, green, red

@@ -60,7 +60,7 @@ class DatasetSink:
     """
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        """Make the folders of the dataset, or continue the one that is there.
+        """Make the folders of the dataset, or continue the existing one.
 
         Args:
             path: The folder of the dataset.
@@ -77,7 +77,7 @@ class DatasetSink:
         self._names = UniqueNames()
         # What the names of a video's frames begin with: its unique name in the dataset.
         self._prefixes = PerVideo(lambda record: self._names.choose_prefix(_plain_name(record)))
-        self._present_count = 0  # images that were there already
+        self._present_count = 0  # images that already existed
 
     def write(self, record: Record) -> None:
         """Write the image of a record and its labels, unless the dataset has the image already.
@@ -93,7 +93,7 @@ class DatasetSink:
                 self._write_description(record.model)
             name = self._choose_name(record, suffix, image_bytes)
             image_file = f"images/{name}{suffix}"
-            # A different image would have led to another name.
+            # A different image would have led to a different name.
             has_this_image = (self._real_path / image_file).exists()
             if has_this_image:
                 self._present_count += 1
@@ -102,7 +102,7 @@ class DatasetSink:
             self._write_file(record, image_file, image_bytes)
 
     def close(self) -> None:
-        """Say how many images were not written because they were there."""
+        """Log how many images were not written because they already existed."""
         if self._present_count:
             log.warning(
                 "%s had %d of the images already; their labels are as they were",
@@ -165,7 +165,7 @@ class DatasetSink:
     def _is_usable(self, name: str, suffix: str, image_bytes: bytes) -> bool:
         """Return whether an image may have a name: no image has it, or the same image has.
 
-        Labels of this name do not count without an image: they are those of a run that was killed
+        Labels of this name without an image are ignored: they come from a run that was killed
         before it wrote the image.
         """
         images = self._real_path / "images"

@@ -120,7 +120,7 @@ def detection_colours(detections: Detections) -> list[Colour]:
     """Choose the colour of each detection.
 
     It is that of its track in a video with tracking, and grey until the tracker is sure of the
-    object; otherwise that of its class, in another shade where boxes of the class touch.
+    object; otherwise that of its class, in different shades where boxes of the class touch.
     """
     if detections.track_id is None:
         return _class_colours(detections)
@@ -136,8 +136,8 @@ def detection_colours(detections: Detections) -> list[Colour]:
 def _class_colours(detections: Detections) -> list[Colour]:
     """Choose the colour of each detection by its class, in other shades where boxes touch.
 
-    So touching boxes of one class can be counted. The best of them has the colour of the class
-    itself. Each other one has the shade that is rarest among the better ones that it touches.
+    So touching boxes of the same class can be counted. The best of them has the colour of the class
+    itself. Each of the others has the shade that is rarest among the better ones that it touches.
     """
     shade_numbers = np.zeros(len(detections), int)  # of each detection; 0 is the colour itself
     colours = []
@@ -169,7 +169,7 @@ def _label_text(
     Args:
         name: The name of the class.
         score: The score, from 0 to 1.
-        track_number: The number of the track; 0 or less without a track.
+        track_number: The id of the track; 0 or less if there is none.
         barcode: The barcode that was read in the box, whose text is appended.
         style: Whether the name and the score are part of labels; without both, the text is empty.
     """
@@ -260,7 +260,8 @@ def _line_starts(box: Boxes, image_size: Size, line_width: int) -> _LineStarts:
     """
     height, width = image_size
     limits = np.array([width, height, width, height])  # of x1, y1, x2, y2
-    last_starts = np.maximum(0, limits - line_width)  # at which lines still lie in the image
+    # the last at which lines still lie in the image
+    last_starts = np.maximum(0, limits - line_width)
     centred_starts = np.rint(box) - line_width // 2
     left, top, right, bottom = np.clip(centred_starts, 0, last_starts).astype(int).tolist()
     return _LineStarts(left, top, right, bottom)
@@ -327,14 +328,14 @@ def draw_path(
 
 
 def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: int) -> None:
-    """Draw zones and lines, each in another colour and with a caption at its highest point.
+    """Draw zones and lines, each in a different colour and with a caption at its highest point.
 
     The polygons in which nothing counts are made dim first. Lines are drawn as arrows.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
         overlay: The zones, which are polygons; the lines, whose crossings are counted; and the
-            polygons in which nothing counts.
+            polygons whose detections are ignored.
         text_size: Height of captions in pixels.
         line_width: In pixels.
     """
@@ -365,7 +366,7 @@ def _draw_arrow(canvas: Pixels, ends: Points, colour: Colour, line_width: int) -
 
 
 def dim_polygons(canvas: Pixels, polygons: Sequence[Points]) -> None:
-    """Halve the brightness of an image in some polygons, and give each a thin grey outline.
+    """Halve the brightness of an image in the given polygons, and give each a thin grey outline.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -385,7 +386,7 @@ def dim_polygons(canvas: Pixels, polygons: Sequence[Points]) -> None:
 def _draw_caption(
     canvas: Pixels, caption: str, points: Points, colour: Colour, text_size: int
 ) -> None:
-    """Draw a caption at the highest of some points `(K, 2)`, moved into the image if needed."""
+    """Draw a caption at the highest of the points `(K, 2)`, moved into the image if needed."""
     x, y = min(_whole_pixels(points).tolist(), key=itemgetter(1))
     width, height = label_size(caption, text_size)
     left = max(0, min(x, canvas.shape[1] - width))

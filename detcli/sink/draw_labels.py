@@ -69,7 +69,7 @@ def draw_labels(
 
 
 def _draw_omitted_count(canvas: Pixels, placed: "_PlacedLabels", omitted_count: int) -> None:
-    """Say in a corner of an image how many labels had no room, such as `+7 labels`.
+    """Write in a corner of an image how many labels had no room, such as `+7 labels`.
 
     It covers no label, and little of any box if a corner has room for that. In an image without
     any free corner it is left out.
@@ -110,8 +110,8 @@ def _place_at_largest_size(
 ) -> _PlacedLabels:
     """Find positions for labels, in the largest text size that leaves enough of them room.
 
-    Sizes are tried from the largest on, until at most a tenth of the labels have no room. The
-    smallest size is used in any case, however many labels have no room then.
+    Sizes are tried from the largest down, until at most a tenth of the labels have no room. The
+    smallest size is used however many labels have no room then.
 
     Args:
         image: Width and height of the image.
@@ -169,7 +169,7 @@ def _place_labels(
 
 
 def draw_label(canvas: Pixels, text: str, corner: Corner, colour: Colour, size: int) -> None:
-    """Draw text of a size in pixels on a filled rectangle with this top left corner."""
+    """Draw text, `size` pixels high, on a filled rectangle with this top left corner."""
     left, top = corner
     width, height = label_size(text, size)
     cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)
@@ -178,13 +178,13 @@ def draw_label(canvas: Pixels, text: str, corner: Corner, colour: Colour, size: 
 
 
 def _padding(size: int) -> int:
-    """Return the room in pixels to the left and the right of a label's text of a size."""
+    """Return the room in pixels to the left and the right of a label's text of this size."""
     return max(2, size // 4)
 
 
 @lru_cache(maxsize=4096)
 def label_size(text: str, size: int) -> tuple[int, int]:
-    """Measure the width and height in pixels of a label with a text of a size in pixels.
+    """Measure the width and height in pixels of a label whose text is `size` pixels high.
 
     Results are kept, as measuring takes ten times as long as drawing.
     """

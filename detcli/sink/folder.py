@@ -54,7 +54,7 @@ class OutputFolder:
     All files lie in this folder, whatever the inputs are called and whatever links are in it.
 
     Runs that write to it at the same time share its names, see `Claims`: a name that another run at
-    work has given to another input counts as taken.
+    work has given to a different input counts as taken.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OutputFolder:
             inputs: The files that the run reads, which are never written to.
             roots: The folders and patterns that were searched for inputs.
             resumed: Whether the run continues an earlier one. It replaces none of that run's
-                videos: the remaining frames go to further videos, under other names.
+                videos: the remaining frames go to new videos, under other names.
             has_inputs: Whether the folder has inputs in it. Then each file gets a hash in its name,
                 by which a later search for inputs leaves it out.
 
@@ -183,7 +183,7 @@ class OutputFolder:
             make_folder(self.real(path))
 
     def is_usable(self, name: str) -> bool:
-        """Return whether a folder of this path is here or can be made; a link does not count."""
+        """Return whether this folder exists here or can be made; a link is not accepted."""
         folder = self._real_path
         for folder_name in PurePath(name).parts:
             folder /= folder_name
@@ -233,7 +233,7 @@ class OutputFolder:
         """Choose the path of an input's file, such as `bus.jpg`, and claim its name for the input.
 
         Neither another input of this run nor another run at work can then get the name. If the name
-        `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
+        `bus.jpg` belongs to a different input, a hash of this input is added, which is the same in
         every run. If it is a file that must not be replaced, a number is added.
 
         Args:

@@ -158,12 +158,13 @@ def check_format_options(
     """Refuse options that do not go with a format of records, before anything is written.
 
     These are --base with a format that does not name files relative to a folder, and no --output
-    with one that needs a file. The library of such a format is loaded, to see whether it is there.
+    with one that needs a file. The library of such a format is loaded, to see whether it is
+    installed.
 
     Args:
         record_format: The format.
         output: The file that is written to; None for standard output.
-        base: The value of --base; None without one.
+        base: The value of --base; None if it is not set.
 
     Raises:
         DependencyError: The library for the format is missing.
@@ -179,7 +180,7 @@ def check_format_options(
     if properties.needs_file:
         if output is None:
             raise UsageError(f"--format {record_format} needs --output", "name a file for it")
-        properties.load_sink()  # which says at once if its library is missing
+        properties.load_sink()  # this raises at once if its library is missing
 
 
 def require_bursts(record_format: Format) -> None:
@@ -216,7 +217,7 @@ def open_record_sink(
 
     Raises:
         DependencyError: The library for the format is missing.
-        UsageError: A file that is appended to has other columns.
+        UsageError: A file that is appended to has different columns.
     """
     properties = FORMATS[record_format]
     sink_class = properties.load_sink()

@@ -42,17 +42,17 @@ MS_PER_TICK = 10
 MIN_TICKS = 2  # a frame that is shown for less is shown for ten ticks by browsers
 MAX_RATE = 12.5  # frames per second, of those of the source
 RATE_TOLERANCE = 0.01  # of MAX_RATE
-TIME_TOLERANCE_S = 0.005  # by which the times of frames may be rounded
+TIME_TOLERANCE_S = 0.005  # the times of frames may be rounded by this much
 
 PALETTE_SIZE = 256
-COLOUR_COUNT = PALETTE_SIZE - 1  # that pixels can have, numbered from 0
-UNCHANGED = 255  # the number that stands for the colour that a pixel has already
-STILL = 5  # shades by which a pixel may differ from what is shown, and counts as unchanged
-SAMPLED_FRAMES = 24  # so many frames or fewer decide on the palette
-SAMPLED_STEP = 3  # of these, every third pixel of every third row
-SIMILAR = 4  # colours are similar if a multiple of so many shades is not between them
-MAX_BOX_COLOURS = 32  # so many colours of boxes are in the palette
-BOX_COLOUR_SHARE = 0.004  # of the sampled pixels, as which each of them counts
+COLOUR_COUNT = PALETTE_SIZE - 1  # colours that pixels can have, numbered from 0
+UNCHANGED = 255  # the index that means that a pixel keeps its colour
+STILL = 5  # a pixel within this many shades of what is shown counts as unchanged
+SAMPLED_FRAMES = 24  # at most this many frames decide on the palette
+SAMPLED_STEP = 3  # from these, every third pixel of every third row
+SIMILAR = 4  # colours are similar if no multiple of this many shades lies between them
+MAX_BOX_COLOURS = 32  # at most this many colours of boxes are in the palette
+BOX_COLOUR_SHARE = 0.004  # share of the sampled pixels that each of them counts as
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class AnnotatedLoop:
         self._shape: tuple[int, ...] = ()  # of the frames of the source
         self._start_s = 0.0  # when the first frame is shown, by the clock
         self._last_time_s = 0.0  # of the last frame that falls into the loop
-        self._is_over = False  # whether the GIF is written, so that further frames do not count
+        self._is_over = False  # whether the GIF is written, so that later frames are ignored
 
     def write(self, record: Record) -> None:
         """Add the annotated frame of a record, if it falls into the loop and one is due.
@@ -306,7 +306,7 @@ def encode_loop(
     passed over if the result of an earlier one shows that it would be too large as well.
 
     Args:
-        frames: At least one; all have one size.
+        frames: At least one; all are the same size.
         end_s: Until when the last one is shown.
         box_colours: BGR, which are kept whatever else is in the images.
 
@@ -344,7 +344,7 @@ def _encode(frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Col
     """Encode frames as a GIF in their size, however large the file gets.
 
     Args:
-        frames: At least one; all have one size.
+        frames: At least one; all are the same size.
         end_s: Until when the last frame is shown.
         box_colours: BGR, colours that the palette has for sure.
     """
@@ -405,7 +405,7 @@ def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> b
 
 
 def _sampled_pixels(frames: Sequence[LoopFrame]) -> Pixels:
-    """Return some pixels of some frames, spread evenly: `(N, 3)`, blue, green and red."""
+    """Return a sample of the frames' pixels, spread evenly: `(N, 3)`, blue, green and red."""
     samples = []
     frame_step = math.ceil(len(frames) / SAMPLED_FRAMES)
     for frame in frames[::frame_step]:

@@ -64,7 +64,7 @@ class Sound:
     def __init__(
         self, name: str, source: av.container.InputContainer, track: av.AudioStream, start_s: float
     ) -> None:
-        """Prepare to read the sound from the time of a frame on.
+        """Prepare to read the sound, starting at the time of a frame.
 
         Args:
             name: The name of the source in messages.
@@ -127,7 +127,7 @@ class Sound:
         return output.add_stream("aac", rate=rate, layout=layout)
 
     def _can_be_copied(self) -> bool:
-        """Return whether the packets of the sound can be written to MP4 without encoding them anew.
+        """Return whether the packets of the sound can be written to MP4 without re-encoding.
 
         FFmpeg writes the header of an MP4 file after the last frame, and would refuse damaged
         settings of the codec only then. So the header is written to a file in memory first.
@@ -173,7 +173,7 @@ class Sound:
             self._next = None
 
     def _copied_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
-        """Yield the source's audio packets without encoding them anew, for the annotated video.
+        """Yield the source's audio packets without encoding them again, for the annotated video.
 
         Their timestamps are moved so that 0 is the first frame of the annotated video. Of the
         packets that end before that, only the last is written.
@@ -505,7 +505,7 @@ class H264Encoder:
             if self._sound is not None:
                 self._sound.close()
             with _ffmpeg_errors_as_oserror():
-                self._container.close()  # which writes the index
+                self._container.close()  # closing writes the index
             self._raise_write_failure()
 
     def _add_sound(self, end_s: float) -> None:

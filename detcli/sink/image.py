@@ -95,8 +95,8 @@ class CropSink(FolderSink):
     def _name_class_folders(self, class_names: tuple[str, ...]) -> None:
         """Choose a name for the folder of each class, and set `_class_folders`.
 
-        This is done once, and again if a record has other classes than the previous one. The names
-        are the same in every run of a model.
+        This is done once, and again if a record has different classes from the previous one. The
+        names are the same in every run of a model.
         """
         if class_names == self._class_names:
             return
@@ -174,7 +174,7 @@ def _lengthened(first: int, after_last: int, length: int, limit: int) -> tuple[i
     new_length = min(length, limit)
     missing_pixels = new_length - (after_last - first)
     new_first = first - missing_pixels // 2
-    last_first = limit - new_length  # with which the range ends at the edge of the image
+    last_first = limit - new_length  # where a range that ends at the edge of the image begins
     new_first = max(0, min(new_first, last_first))
     return new_first, new_first + new_length
 
@@ -236,7 +236,7 @@ class Anonymizer:
 
     The text of a barcode in a hidden box is removed from the record, whichever detection it
     belongs to, as the barcode is hidden in the image, too. So is that of every barcode on a track
-    that was of a hidden class in an earlier frame.
+    that had a hidden class in an earlier frame.
 
     The file of an image is not handed on, even if nothing is hidden: it may hold a thumbnail, a
     second image or a video that no model has looked at.
@@ -283,7 +283,7 @@ class Anonymizer:
         return int(self._is_hidden(detections).sum())
 
     def _is_hidden(self, detections: Detections) -> npt.NDArray[np.bool_]:
-        """Tell for each detection whether it is of a hidden class, `(N,)`."""
+        """Return whether each detection has a hidden class, `(N,)`."""
         return np.isin(detections.class_id, self._hidden_classes)
 
     def _without_hidden_barcodes(
@@ -291,14 +291,14 @@ class Anonymizer:
     ) -> Detections:
         """Return a copy of a record's detections without the barcodes that are hidden.
 
-        A barcode is removed in three cases: its detection is of a hidden class; the track of its
-        detection was of a hidden class in this or an earlier frame; or it lies in the box of
-        another detection that is hidden.
+        A barcode is removed in three cases: its detection has a hidden class; the track of its
+        detection had a hidden class in this or an earlier frame; or it lies in the box of another
+        detection that is hidden.
 
         Args:
             record: The record, which names the video that it is a frame of.
             detections: Its N detections, with an array of barcodes or None in `symbols`.
-            is_hidden: `(N,)`, whether each detection is of a hidden class.
+            is_hidden: `(N,)`, whether each detection has a hidden class.
         """
         loses_barcode = is_hidden.copy()
         if record.origin.frame is not None and detections.track_id is not None:
@@ -315,25 +315,25 @@ class Anonymizer:
 
 
 class HiddenTracks:
-    """The tracks of one video that were of a hidden class, whatever their class is now."""
+    """The tracks of one video that have had a hidden class, whatever their class is now."""
 
     def __init__(self) -> None:
-        # The keys are the numbers of the tracks; those not seen for longest come first.
+        # The keys are the ids of the tracks, the one not seen for the longest time first.
         self._hidden_numbers: dict[int, None] = {}
 
     def note_frame(
         self, numbers: Sequence[int], is_hidden: Sequence[bool]
     ) -> npt.NDArray[np.bool_]:
-        """Record the tracks that are hidden in the next frame, and tell which ever were.
+        """Record the tracks that are hidden in the next frame, and return which ever were.
 
         Only the REMEMBERED_TRACKS hidden tracks that were seen last are remembered.
 
         Args:
-            numbers: The number of each detection's track; 0 or less without a track.
-            is_hidden: Whether each detection is of a hidden class in this frame.
+            numbers: The id of each detection's track; 0 or less if it has none.
+            is_hidden: Whether each detection has a hidden class in this frame.
 
         Returns:
-            `(N,)`, whether the track of each detection was of a hidden class in this frame or an
+            `(N,)`, whether the track of each detection had a hidden class in this frame or an
             earlier one.
         """
         of_hidden_track = np.zeros(len(numbers), bool)
@@ -350,7 +350,7 @@ class HiddenTracks:
 
 
 def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
-    """Return whether the middle of a barcode lies in at least one of some boxes.
+    """Return whether the middle of a barcode lies in at least one of the boxes.
 
     Args:
         corners: `(4, 2)`, the corners of the barcode; empty if it was read without its position,
@@ -395,7 +395,7 @@ class OnlyDetections:
 
 
 def hidden(image: Pixels, boxes: Boxes, method: str, margin: float = BLUR_MARGIN) -> Pixels:
-    """Return a copy of an image in which nothing can be recognized in some boxes and around them.
+    """Return a copy of an image in which nothing can be recognized in and around the boxes.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.

@@ -80,7 +80,7 @@ def _common_beginning(root: str) -> str | None:
         >>> _common_beginning("bus.jpg")
         'bus.jpg/'
     """
-    # A file may have a wildcard in its name, such as `a[1].jpg`, and is no pattern then.
+    # A file may have a wildcard in its name, such as `a[1].jpg`, and is not a pattern then.
     is_pattern = glob.has_magic(root) and not os.path.lexists(root)
     if not is_pattern:
         return os.path.join(root, "")  # noqa: PTH118 - as the search joins names

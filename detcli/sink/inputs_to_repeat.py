@@ -91,8 +91,8 @@ class InputsToRepeat:
     def _can_be_repeated(self, record: Fields) -> bool:
         """Return whether the input of a record can be detected again.
 
-        A file that is gone cannot, nor a frame of a camera or stream. Of an address it is not known
-        whether anything is still there, so it counts as present.
+        A file that is gone cannot, nor a frame of a camera or stream. Whether an address still has
+        anything is not known, so it counts as present.
 
         Args:
             record: The fields of the record.
@@ -116,7 +116,7 @@ class InputsToRepeat:
 def _video_file_of(record: Fields) -> str | None:
     """Return the name of the video file that a record is a frame of; None if it is another input.
 
-    A frame of a camera or stream has the time of day, and is of no file.
+    A frame of a camera or stream has the time of day, and does not come from a file.
     """
     is_frame = "frame" in record
     is_live = "time" in record

@@ -101,7 +101,8 @@ class Journal:
                 outputs have of them is there first; None if there are no such outputs.
 
         Raises:
-            UsageError: The file is not a journal, has other settings, or is in use by another run.
+            UsageError: The file is not a journal, has different settings, or is in use by another
+                run.
             OutputError: It cannot be read or written.
         """
         self._path = path
@@ -110,7 +111,8 @@ class Journal:
         self._implied = implied
         self._show = show
         self._before_sync = before_sync
-        self._recorded_inputs = RecordedInputs()  # that need no work, and were not skipped yet
+        # those that need no work, and have not been skipped yet
+        self._recorded_inputs = RecordedInputs()
         self._last_sync_s = 0.0  # on the monotonic clock
         # A stamp is size and time of an input's file, as it was when its record was made.
         self._changed: dict[str, str] = {}  # stamps of sources whose file has changed since
@@ -155,7 +157,7 @@ class Journal:
 
         Such an input has failed, for instance. Lines that a kill has damaged are removed, too. The
         other records are written to a new file, which is then opened and locked in place of the old
-        one. Each reading may show that further records of a source have to go. So this is repeated
+        one. Each reading may show that more records of a source have to go. So this is repeated
         until all records can stay.
 
         Args:
@@ -166,7 +168,7 @@ class Journal:
             of them has settings.
 
         Raises:
-            UsageError: The records were made with other settings.
+            UsageError: The records were made with different settings.
         """
         while True:
             has_these_settings = False
@@ -199,7 +201,7 @@ class Journal:
         return True
 
     def skip_file(self, path: str) -> bool:
-        """Tell of the path of an image file what `skip` tells of the file's origin, but faster.
+        """Return for the path of an image file what `skip` returns for its origin, but faster.
 
         It counts as a call of `skip`, unless the answer is False; then `skip` may be asked, too.
         """
@@ -213,7 +215,7 @@ class Journal:
     def _notice_change(self, source: str, stamp_now: str | None) -> bool:
         """Return whether the file of an input has changed since its record was made, and note it.
 
-        The stamp of the file, a text with its size and time, is compared with the one in the
+        The stamp of the file, a string with its size and time, is compared with the one in the
         record. A changed input is noted in `_changed`. If the record has no stamp, the input counts
         as unchanged, and is noted in `_not_compared`.
 
@@ -249,7 +251,7 @@ class Journal:
         fields = {**record.to_json(), **self._journal_fields(record)}
         try:
             write_all(self._file, encode_line(fields))
-            self._settings = None  # so that further records do not carry them
+            self._settings = None  # so that later records do not carry them
             if time.monotonic() - self._last_sync_s >= SYNC_INTERVAL_S:
                 self._sync()
         except OSError as error:
@@ -423,7 +425,7 @@ class Journal:
         records, by the name of the image.
 
         Args:
-            record: The fields of the record; empty for a damaged line, which does not count.
+            record: The fields of the record; empty for a damaged line, which is ignored.
         """
         if not record:
             return False
@@ -468,7 +470,7 @@ class Journal:
         return _Contents(can_be_continued, last_settings)
 
     def _note_record(self, record: Fields, *, is_done: bool) -> None:
-        """Note what a record says about its input: that it is done, or has to be repeated.
+        """Store what a record says about its input: that it is done, or has to be repeated.
 
         If it replaces an older record, the stamp of that is noted in `_replaced`.
 
@@ -513,7 +515,7 @@ class Journal:
         if has_only_model:
             comparable_settings = {"model": settings.get("model")}
 
-        # Each is a text such as "conf 0.25 instead of 0.4".
+        # Each is a string such as "conf 0.25 instead of 0.4".
         different_settings = differences(recorded_settings, comparable_settings, self._implied)
         if different_settings and not force:
             raise UsageError(
@@ -545,7 +547,7 @@ class Journal:
         new_file.commit()
 
     def _remaining_lines(self, can_stay: Callable[[Fields], bool]) -> Iterator[bytes]:
-        """Yield the lines of the records that stay, as the new file has them.
+        """Yield the lines of the records that stay, as written to the new file.
 
         The first record of a run carries what is true of all its records, such as the settings. If
         it is removed, the next record that stays gets them. A record that replaces another one does

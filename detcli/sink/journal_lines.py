@@ -45,7 +45,7 @@ def _is_damaged_record(line: bytes, *, after_record: bool) -> bool:
 
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of disk pages
     that were not written, and perhaps the rest of a line after them. After zeros, the rest may be
-    anything. So it counts only in a file that is a journal for sure, as it has a record.
+    anything. So it is accepted only in a file that certainly is a journal, as it has a record.
 
     Args:
         line: A line with zeros in it or without a line feed.

@@ -36,7 +36,7 @@ class LabelLayout:
     """The labels placed on an image so far; no label leaves it, covers another, or hides a box."""
 
     def __init__(self, image: tuple[int, int], visible: Boxes, gap: int) -> None:
-        """Begin without labels.
+        """Create a layout without labels.
 
         Args:
             image: Width and height of the image.
@@ -140,6 +140,7 @@ class LabelLayout:
         edge_y = np.where(is_at_bottom_edge, bottom, top)
 
         left_top = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * label_size)
-        last_left_top = self._image_size - label_size  # at which the label is still in the image
+        # the last at which the label is still in the image
+        last_left_top = self._image_size - label_size
         left_top = np.clip(left_top, 0, last_left_top)
         return np.hstack([left_top, left_top + label_size])

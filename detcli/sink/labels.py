@@ -52,7 +52,7 @@ class LabelSink(FolderSink):
 
 
 def label_text(image: Image, detections: Detections, *, scores: bool = False) -> str:
-    """Write the labels of an image in the format of YOLO.
+    """Format the labels of an image for YOLO.
 
     Args:
         image: The image, whose width and height the numbers are fractions of.
@@ -119,9 +119,9 @@ MAX_NAMED_ID = 10**18  # ids in names are less, as they have 18 digits at most
 class CocoIds:
     """The COCO ids of images and classes, taken from their names or from an `instances.json`.
 
-    An image named by a number, like COCO's 000000000009.jpg, has that id; any other has the number
-    of its record, from 1. Where an earlier image has this id, that is counted from 10^18, which
-    no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
+    An image named by a number, like COCO's 000000000009.jpg, has that id; any other has the index
+    of its record plus 1. If an earlier image has this id, the index plus 1 plus 10^18 is taken,
+    which no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
     own. With a file, images have its ids by file name, and classes by name; if it has no
     categories, these have their usual ids.
 
@@ -135,7 +135,7 @@ class CocoIds:
         self._used_ids: set[int] = set()
         self._listed_ids: dict[str, int] = {}
         self._categories: dict[str, int] = {}
-        self._left_out: set[str] = set()  # classes that a warning has said to be no category
+        self._left_out: set[str] = set()  # classes that are not a category, as a warning has said
         if path is not None:
             self._read_ids(path)
 
@@ -169,8 +169,8 @@ class CocoIds:
         """Return the COCO id of a record's image; to be called once for each record.
 
         It is the one in the `instances.json`. Without that file, it is the number in the image's
-        name, as 9 for 000000000009.jpg, or else the number of the record. A second image with the
-        same id gets another one, and a warning says so. For that the ids are noted.
+        name, as 9 for 000000000009.jpg, or else the index of the record plus 1. A second image with
+        the same id gets a different one, and a warning says so. For that the ids are stored.
 
         Raises:
             UsageError: The image is not in the `instances.json`.
@@ -409,7 +409,7 @@ def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]
 
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
-    """Return whether any part of a box is inside an image of a height and width."""
+    """Return whether any part of a box is inside an image of the given size."""
     return bool(are_visible(np.array([box], np.float32), size)[0])
 
 
@@ -430,7 +430,7 @@ def _percentages(low: float, high: float, size: int) -> tuple[float, float]:
 class MotSink(PerVideo["MotFile"]):
     """Writes `frame,id,left,top,width,height,score,-1,-1,-1` for each detection with a track.
 
-    Frames, tracks and pixels are counted from 1, as the format has it. A video without tracks has
+    Frames, tracks and pixels are counted from 1, as the format requires. A video without tracks has
     an empty file.
     """
 
@@ -453,7 +453,7 @@ class MotFile:
     def write(self, record: Record) -> None:
         """Write a line for each detection of a frame that has a track, if there are any.
 
-        Frames and pixels count from 1, as MOT has it: a box at x1 = 0 has its left edge at 1. The
+        Frames and pixels are counted from 1, as in MOT: a box at x1 = 0 has its left edge at 1. The
         file is listed as a saved file of every record, even if the frame adds no line.
         """
         notes_of(record).saved.append(self._path)

@@ -36,7 +36,7 @@ BOX_DECIMALS = 4
 TYPICAL_CONF = 0.25
 """The score from which detections are mostly right: the default of --conf."""
 
-FAILED_FRAME_RATE = -1.0  # of a video that could not be read, as MegaDetector has it
+FAILED_FRAME_RATE = -1.0  # for a video that could not be read, as in MegaDetector
 UNKNOWN_FRAME_RATE = 1.0  # the format demands a rate above 0; frame 0 is at 0 s with any
 
 MAX_RATE_DECIMALS = 3
@@ -63,7 +63,7 @@ class MegaDetectorSink(TextSink):
         self._has_entries = False
         self._video: _VideoEntry | None = None  # the video that the last record is a frame of
 
-        # Records that are read from a file may name another model, and further classes.
+        # Records that are read from a file may name a different model, and more classes.
         self._detector = run.settings.get("model")
         self._class_names: dict[int, str] = {}  # by class id
         for class_id, class_name in enumerate(run.class_names):
@@ -161,7 +161,7 @@ class MegaDetectorSink(TextSink):
         try:
             self._end_video()
             if not self._has_entries:
-                self._output.write(START)  # which `_begin_entry` writes otherwise
+                self._output.write(START)  # otherwise `_begin_entry` has written it
             categories = category_names(self._class_names)
             info = run_info(self._run, self._detector)
             self._output.write(

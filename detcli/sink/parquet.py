@@ -1,4 +1,4 @@
-"""Parquet: the rows of CSV, a detection each, with all fields of a record in columns."""
+"""Parquet: the rows of CSV, one per detection, with all fields of a record in columns."""
 
 import types
 import typing
@@ -17,7 +17,7 @@ with loading("pyarrow", 'pip install "detcli[parquet]"'):
     import pyarrow as pa
     from pyarrow import parquet
 
-ROWS_IN_GROUP = 20_000  # that are kept in memory before they are written
+ROWS_IN_GROUP = 20_000  # rows kept in memory before they are written
 
 # Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
 FIELDS_WITHOUT_COLUMN = {
@@ -42,7 +42,7 @@ def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
     """Return the Parquet type of a column, for the type of a record's field.
 
     Args:
-        annotation: The type as Python's annotations have it: a simple one, a union with None, a
+        annotation: The type as in Python's annotations: a simple one, a union with None, a
             list, or a `TypedDict`, which becomes a struct.
     """
     if annotation in TYPES:
@@ -81,7 +81,7 @@ def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     for name in ERROR_COLUMNS.values():
         columns[name] = pa.string()
 
-    # Texts in JSON: the time of a frame in UTC, and that of a photograph in local time.
+    # Strings in JSON: the time of a frame in UTC, and that of a photograph in local time.
     columns["time"] = pa.timestamp("ms", "UTC")
     columns["taken"] = pa.timestamp("us")
     return pa.schema(list(columns.items()), {"detcli.schema_version": str(SCHEMA_VERSION)})

@@ -62,7 +62,7 @@ class RecordSink(Sink, Protocol):
 class RunDescription:
     """What a run is known by, for formats that say what made their records."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)  # as records have them, may be empty
+    settings: Mapping[str, Any] = field(default_factory=dict)  # as in records, may be empty
     class_names: Sequence[str] = ()  # all that the model has, by class id; empty if unknown
     base: str | None = None  # the folder that names of files are relative to; None for none
 

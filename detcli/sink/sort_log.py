@@ -52,7 +52,7 @@ class SortLog:
             )
 
     def add(self, entry: Fields) -> None:
-        """Add a line; a name that is not UTF-8 is in it as Python has it, with escapes."""
+        """Add a line; a name that is not UTF-8 has Python's escapes in it."""
         self._file.write(json.dumps(entry) + "\n")
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def take_back(folder: Path) -> TakenBack:
 def _may_be_removed(path: Path, entry: Fields) -> bool:
     """Return whether a file may be removed: it is what was put there, and not the last copy of it.
 
-    The log has files of three types, each with other keys:
+    The log has files of three types, each with different keys:
 
     - a list of names: `sha256` of its text
     - a hard link to an image: `source`, the path of the original

@@ -59,8 +59,8 @@ class Placer:
         self._how = how
         self._folders: set[PurePosixPath] = {PurePosixPath()}  # those that exist
         self.counts = Counter[str]()  # of images that are there now, by the folder of the class
-        self.missing: list[str] = []  # names of images that are no files here
-        self.blocked: list[str] = []  # names whose place has another file
+        self.missing: list[str] = []  # names of images that are not files here
+        self.blocked: list[str] = []  # names whose place is taken by another file
 
     def place(self, name: str, class_folder: str) -> None:
         """Link or copy an image into the folder of a class, below the folders of its own name.
@@ -94,7 +94,7 @@ class Placer:
         Args:
             name: The name of the image, for the message of an error.
             source: Its file.
-            relative_path: Its place, from the sorted folder on.
+            relative_path: Its place, relative to the sorted folder.
 
         Raises:
             OutputError: It cannot be written.

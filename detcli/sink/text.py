@@ -62,7 +62,7 @@ class JsonSink(JsonArray):
 
 
 def encode_record(record: Encodable) -> str:
-    """Write a record as one line of JSON, without its line feed."""
+    """Encode a record as one line of JSON, without its line feed."""
     if isinstance(record, Record):
         return record.to_json_text()
     return encode(record.to_json())
@@ -125,7 +125,7 @@ class CsvSink(TextSink):
     that is appended to has its header already.
 
     Raises:
-        UsageError: The file that is appended to has other columns.
+        UsageError: The file that is appended to has different columns.
     """
 
     def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
@@ -136,7 +136,7 @@ class CsvSink(TextSink):
             optional_columns: The names of columns that options of this run add.
 
         Raises:
-            UsageError: The file has other columns; it is closed, as it was.
+            UsageError: The file has different columns; it is closed unchanged.
         """
         super().__init__(output)
         self._columns = [*COLUMNS, *optional_columns]
@@ -145,7 +145,7 @@ class CsvSink(TextSink):
         if not isinstance(output, AppendedFile) or not output.first_line:
             output.write(header)
         elif output.first_line != header:
-            output.commit()  # which closes it
+            output.commit()  # this closes it
             raise UsageError(
                 f"the columns of {output.path} differ from those of this run",
                 "write to another file",
@@ -192,7 +192,7 @@ def _csv_cell(row: Fields, name: str) -> str | float | None:
 def _safe(cell: str | float | None) -> str | float | None:
     """Return the content of a cell so that no spreadsheet runs it as a formula.
 
-    A text that begins like one gets an apostrophe before it; numbers are unchanged.
+    A string that begins like one gets an apostrophe before it; numbers are unchanged.
     """
     if not isinstance(cell, str):
         return cell
@@ -213,7 +213,7 @@ class TableSink(TextSink):
     """
 
     def __init__(self, output: Output) -> None:
-        """Begin without a table.
+        """Start without a table.
 
         Args:
             output: What is written to, a terminal or a file.
@@ -293,7 +293,7 @@ def _error_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table
 
     Args:
         fields: The record.
-        wrap: Escapes a text, and wraps it as wide as the terminal is.
+        wrap: Escapes a string, and wraps it to the width of the terminal.
     """
     from rich.text import Text
 
@@ -316,7 +316,7 @@ def _image_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table
 
     Args:
         fields: The record.
-        wrap: Escapes a text, and wraps it as wide as the terminal is.
+        wrap: Escapes a string, and wraps it to the width of the terminal.
     """
     from rich.text import Text
 

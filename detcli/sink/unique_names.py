@@ -95,9 +95,9 @@ class UniqueNames:
     def _candidates(self, name: str, suffix: str, input_hash: str) -> Iterator[str]:
         """Yield the names to try for a file, without the suffix, the best first; they never end.
 
-        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to another input, they are
-        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. The numbers go on where an earlier call has stopped,
-        so no name is tried twice.
+        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to a different input, they are
+        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. The numbers go on where an earlier call stopped, so
+        no name is tried twice.
         """
         first_name = name
         if input_hash and self._owner_of(name, suffix, input_hash) != input_hash:

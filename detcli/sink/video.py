@@ -112,7 +112,7 @@ class AnnotatedVideo:
         begins.
         """
         frame_time = self._clock.advance(record.origin)
-        if frame_time is None:  # a frame of a live source that is not later than the one before
+        if frame_time is None:  # a frame of a live source that is not later than the previous one
             return
         if self._first_time is None:
             self._first_time = frame_time
