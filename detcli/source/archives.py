@@ -1,4 +1,4 @@
-"""Archives: tar files, as WebDataset has them, and Parquet with the bytes of images.
+"""Archives: tar files, as in WebDataset, and Parquet with the bytes of images.
 
 Each is read once, as a stream, on a thread of its own; a member is an image of its own name. An
 archive that ends early or is damaged ends with an item that has the error.

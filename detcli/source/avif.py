@@ -13,7 +13,7 @@ from detcli.source.limits import RESAVE
 
 _SEQUENCE = b"avis"  # the brand of a file with several frames
 _LARGE_INDEX_FLAG = 1  # of the box `ipma`, whose indices take two bytes each then
-VERSION_AND_FLAGS_BYTES = 4  # at the beginning of some boxes
+VERSION_AND_FLAGS_BYTES = 4  # at the beginning of certain boxes
 _IN_FILE, _IN_META = 0, 1  # where the bytes of an item are, as the box `iloc` says
 
 
@@ -87,7 +87,7 @@ def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
     for index in indices_of_primary_item:
         if index > 0:  # 0 stands for no property
             name, value = all_properties[index - 1]
-            properties.setdefault(name, value)  # the first of a name counts
+            properties.setdefault(name, value)  # the first of each name is taken
     return properties
 
 
@@ -100,9 +100,9 @@ def _content_of_meta(data: bytes) -> memoryview:
 
 
 def _primary_item(pitm: memoryview) -> int:
-    """Read the number of the primary item from the content of the box `pitm`.
+    """Read the id of the primary item from the content of the box `pitm`.
 
-    The number follows on the version and flags (four bytes). It takes two bytes in version 0 and
+    The id comes after the version and flags (four bytes). It takes two bytes in version 0 and
     four in later ones.
     """
     version = pitm[0]
@@ -139,12 +139,12 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
     """Read which properties each item of an AVIF file has, from the content of the box `ipma`.
 
-    After version and flags (four bytes) is the number of items. Each item then has its number, how
+    After version and flags (four bytes) is the number of items. Each item then has its id, how
     many properties it has, and an index for each of them. The highest bit of an index tells whether
     viewers must know the property, and is dropped here.
 
     Yields:
-        The number of an item, and the indices of its properties, which count from 1; 0 is none.
+        The id of an item, and the indices of its properties, counted from 1; 0 is none.
 
     Raises:
         IndexError: The box is empty.
@@ -152,7 +152,7 @@ def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
     """
     version = ipma[0]
     flags = ipma[3]
-    entry_format = ">HB"  # the number of an item, and how many properties it has
+    entry_format = ">HB"  # the id of an item, and how many properties it has
     if version > 0:
         entry_format = ">IB"
     index_format = "B"
@@ -205,10 +205,10 @@ def exif_of_avif(data: bytes) -> bytes | None:
 
 
 def _item_of_kind(iinf: memoryview, kind: bytes) -> int | None:
-    """Find the number of the first item of a kind in the content of the box `iinf`.
+    """Find the id of the first item of a kind in the content of the box `iinf`.
 
     After version and flags (four bytes) is the number of items, then a box for each of them. Such
-    a box has version and flags, the number of the item, two bytes about its protection, and the
+    a box has version and flags, the id of the item, two bytes about its protection, and the
     kind in four bytes.
     """
     boxes_start = 6
@@ -245,7 +245,7 @@ def _location_of_item(iloc: memoryview, item: int) -> _Location:
 
     Args:
         iloc: The content of the box.
-        item: The number of the item.
+        item: The id of the item.
 
     Raises:
         KeyError: The box does not have the item, or numbers of a size that no writer uses.
@@ -269,7 +269,7 @@ class _LocationFormats(NamedTuple):
     length: str  # of a part
     base: str  # of the position from which the starts of an item's parts count
     part_index: str  # empty in version 0, which has none
-    number: str  # of an item, and of their count
+    number: str  # of an item's id, and of the number of items
     stored_in: str  # empty in version 0, which stores all items in the file
 
     @classmethod
@@ -319,7 +319,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
     It is in one or more parts, whose starts count from a base of the item.
 
     Args:
-        numbers: Reads the box; it stands after the item's number.
+        numbers: Reads the box; its position is after the item's id.
         formats: How many bytes the numbers of the box take.
     """
     stored_in = numbers.next(formats.stored_in) & 0xF
@@ -328,7 +328,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
     parts = []
     part_count = numbers.next("H")
     for _ in range(part_count):
-        numbers.next(formats.part_index)  # which nobody uses
+        numbers.next(formats.part_index)  # nobody uses it
         start = base + numbers.next(formats.start)
         length = numbers.next(formats.length)
         parts.append(_ItemPart(start, length))
@@ -336,7 +336,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
 
 
 _NUMBER_FORMATS = {0: "", 4: "I", 8: "Q"}
-"""By how many bytes a number takes, its format in `struct`."""
+"""The formats in `struct` of numbers, by how many bytes they take."""
 
 # Of the length of a range. With none, a small file could have billions of ranges.
 _LENGTH_FORMATS = {4: "I", 8: "Q"}
@@ -351,7 +351,7 @@ class _NumberReader:
         self._position = position
 
     def next(self, number_format: str) -> int:
-        """Read the next number of a format of `struct`; 0 for the empty format, which takes none.
+        """Read the next number in a format of `struct`; 0 for the empty format, which takes none.
 
         Raises:
             struct.error: The content ends before.

@@ -1,4 +1,4 @@
-"""BMP files of 16 bits a pixel, and those whose header says which bits are red, green and blue.
+"""BMP files of 16 bits per pixel, and those whose header says which bits are red, green and blue.
 
 OpenCV takes the bits of the commonest order, whatever the header says.
 """
@@ -20,7 +20,8 @@ _FILE_HEADER_BYTES = 14
 _INFO = struct.Struct("<IiiHHI")  # header size, width, height, planes, bits, compression
 _UNCOMPRESSED = 0
 _BIT_FIELDS = frozenset({3, 6})  # without and with a mask of alpha
-_OS2_HEADER_BYTES = frozenset({12, 16, 64})  # whose compression 3 is another one
+# header sizes of OS/2, where compression 3 is a different one
+_OS2_HEADER_BYTES = frozenset({12, 16, 64})
 _PIXELS_FIELD = 10  # where the file header has the position of the pixels
 _MASKS = struct.Struct("<3I")  # of red, green and blue, after a file header and an info header
 _MASKS_START = _FILE_HEADER_BYTES + 40
@@ -53,7 +54,7 @@ class _Channel(NamedTuple):
 
 
 def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
-    """Decode a BMP of 16 bits a pixel, or whose header tells which bits are red, green and blue.
+    """Decode a BMP of 16 bits per pixel, or whose header says which bits are red, green and blue.
 
     Args:
         data: The file.
@@ -63,7 +64,7 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
         The image (H, W, 3) in blue, green and red; None for other BMPs, which OpenCV reads rightly.
 
     Raises:
-        DecodeError: It is damaged or too large, or its bits are of a form that is not read.
+        DecodeError: It is damaged or too large, or its bits have a form that is not read.
     """
     header = _read_header(data)
     if header is None:
@@ -89,7 +90,7 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
 
 
 def _read_header(data: bytes) -> _BmpHeader | None:
-    """Read the header of a BMP of 16 bits a pixel or with bit fields.
+    """Read the header of a BMP of 16 bits per pixel or with bit fields.
 
     A file header is followed by an info header, whose first field is its own length. With bit
     fields, three masks follow: numbers in which the bits of red, green and blue are set.

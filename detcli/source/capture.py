@@ -40,7 +40,7 @@ def open_video(name: str) -> cv2.VideoCapture:
 
 
 def read_part(name: str, start: int, size: int) -> bytes:
-    """Read up to `size` bytes of a video file or address, from the offset `start` on.
+    """Read up to `size` bytes of a video file or address, starting at the offset `start`.
 
     Nothing is returned if it cannot be read, or for a pipe, whose bytes could be read only once.
     """

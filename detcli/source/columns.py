@@ -194,7 +194,7 @@ def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN40
     Args:
         scalar: A value of the column, perhaps null. In a column encoded as a dictionary, it refers
             to a value that several rows may share.
-        max_bytes: The most bytes that the image may have.
+        max_bytes: The maximum number of bytes of the image.
 
     Returns:
         The bytes, or the error of an image that has no bytes or too many.
@@ -233,7 +233,7 @@ def _holds_images(column: "pa.DataType") -> bool:
 
 
 def _value_type(kind: "pa.DataType") -> "pa.DataType":
-    """Return the type of a column's values, also where a dictionary holds each value once."""
+    """Return the type of a column's values, even where a dictionary holds each value once."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -255,7 +255,7 @@ def _is_binary(kind: "pa.DataType") -> bool:
 
 
 def _is_text(kind: "pa.DataType") -> bool:
-    """Whether values of this type are texts."""
+    """Whether values of this type are strings."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))

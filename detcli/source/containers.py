@@ -8,7 +8,7 @@ from detcli.source.matroska import EBML, SEGMENT, elements
 from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, ReadRange, top_boxes
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
-MAX_CHUNKS = 1000  # that are looked at
+MAX_CHUNKS = 1000  # chunks that are looked at
 HEAD_BYTES = 1 << 16
 """The beginning of a file, in which it describes itself and its tracks, but for MOV and MP4."""
 
@@ -89,7 +89,7 @@ def declared_length(read_range: ReadRange) -> Length | None:
 
 
 def _declared_length(read_range: ReadRange) -> Length | None:
-    """Return the length that a video file of any container declares; None without one.
+    """Return the length that a video file of any container declares; None if it declares none.
 
     The first bytes of the file tell the container. A damaged file may raise a struct.error,
     ValueError or IndexError.
@@ -218,7 +218,7 @@ def _asf_length(read_range: ReadRange) -> int | None:
 
 
 def _flv_length(read_range: ReadRange) -> int | None:
-    """Return the length of an FLV file, which its metadata call "filesize"; None without it."""
+    """Return the length of an FLV file, "filesize" in its metadata; None if that is missing."""
     match = _FLV_LENGTH.search(read_range(0, 1 << 16))
     if match is None:
         return None
@@ -334,7 +334,7 @@ def _find_moov(read_range: ReadRange) -> bytes:
 
     A file is a sequence of boxes: 4 bytes of size, 4 of kind, and content. A size of 1 says that
     the real one is in the 8 bytes after the kind, and 0 that the box goes up to the end of the
-    file. The bytes are empty without such a box, and at most `MAX_MOOV`.
+    file. The bytes are empty if there is no such box, and at most `MAX_MOOV`.
     """
     box_start = 0
     for _ in range(MAX_BOXES):
@@ -363,11 +363,11 @@ def _mirrors(moov: bytes, box_type: bytes, handler_start: int) -> bool:
         moov: The box of the file that describes its tracks.
         box_type: The type of the box with the matrix: mvhd for the file, or tkhd for a track.
         handler_start: The offset in `moov` of the video track's handler. Both boxes are before it.
-            Tracks before the video track have a box tkhd, too, so the last one counts.
+            Tracks before the video track have a box tkhd, too, so the last one is taken.
     """
     type_start = moov.rfind(box_type, 0, handler_start)
     max_type_start = handler_start - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
-    is_complete = 0 <= type_start <= max_type_start  # `type_start` is -1 without such a box
+    is_complete = 0 <= type_start <= max_type_start  # `type_start` is -1 if there is no such box
     if not is_complete:
         return False
 

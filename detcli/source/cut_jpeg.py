@@ -89,7 +89,7 @@ class _Progress(NamedTuple):
 def without_trailing_zeros(data: bytes) -> bytes:
     """Cut the zeros off the end of a file, if they are too many to be image data.
 
-    A file system makes room for a file before its content is there; a copy that broke off leaves
+    A file system makes room for a file before its content arrives; a copy that broke off leaves
     this room filled with zeros.
     """
     content = data.rstrip(b"\0")
@@ -109,12 +109,12 @@ def require_scan(data: bytes) -> None:
 
 
 def describe_cut(data: bytes) -> str:
-    """Say in words how much of a cut JPEG can be decoded: how many rows, and in what detail.
+    """Describe how much of a cut JPEG can be decoded: how many rows, and in what detail.
 
     A progressive JPEG stores the image in several scans: first the mean of each block of 8x8
     pixels, and then details. So there are these cases:
 
-        what is cut             what is there
+        what is cut             what is present
         the means, early        nothing, which is an error
         the means               the upper rows, without details
         the details             all rows, without their last details
@@ -128,7 +128,7 @@ def describe_cut(data: bytes) -> str:
         A warning such as "cut off: 40 of its 301 rows (13%) were decoded, the others are missing".
 
     Raises:
-        DecodeError: Not one row is there.
+        DecodeError: Not a single row is present.
     """
     progress = _read_progress(data)
     height, rows = _rows_before_cut(data)
@@ -163,8 +163,8 @@ def _nothing_is_there() -> DecodeError:
 def _read_progress(data: bytes) -> _Progress:
     """Read from the segments of a cut JPEG which scans begin before the cut.
 
-    The frame header says which components the image has: from its byte 6 on, each has three bytes.
-    The first of them is the component's number.
+    The frame header says which components the image has: starting at its byte 6, each has three
+    bytes. The first of them is the component's id.
     """
     is_progressive = False
     components: tuple[int, ...] = ()
@@ -199,7 +199,7 @@ def _read_scan(payload: bytes) -> _Scan:
 
 
 def _rows_before_cut(data: bytes) -> tuple[int, int]:
-    """Count the rows of a cut JPEG that are there, from the top.
+    """Count the rows of a cut JPEG that are present, from the top.
 
     The image is decoded twice, with different noise in place of what is missing. The rows above
     the first difference do not depend on the noise, so the file has all of their data.
@@ -208,7 +208,7 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
         data: The file up to its cut.
 
     Returns:
-        The height of the image as it is stored, and how many of its rows are there.
+        The height of the image as it is stored, and how many of its rows are present.
 
     Raises:
         DecodeError: It cannot be decoded.
@@ -267,7 +267,7 @@ def _next_restart(data: bytes) -> int | None:
         for marker, payload in segments(data):
             if marker == _RESTART_INTERVAL:
                 has_restarts = any(payload)
-            elif marker == SCAN:  # each scan numbers its markers anew
+            elif marker == SCAN:  # each scan numbers its markers from the start
                 next_number = 0
             elif _FIRST_RESTART <= marker < _FIRST_RESTART + _RESTARTS:
                 number = marker - _FIRST_RESTART

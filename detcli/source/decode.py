@@ -244,7 +244,7 @@ def browser_shows(path: Path) -> bool:
         header = read_header(data)
         return header is not None and header.orientation is not None
     # EXIF is in a chunk of this name in PNG or WebP. Its letters may be among the pixels by chance:
-    # then the answer is False without need, which does no harm.
+    # then the answer is False needlessly, which does no harm.
     may_have_exif = re.search(b"eXIf|EXIF", data) is not None
     return format_of(data) in {"PNG", "WebP", "BMP"} and not may_have_exif
 
@@ -274,7 +274,7 @@ def _not_an_image(data: bytes) -> DecodeError:
     """Make the error of a file, other than a JPEG or TIFF, that nothing decodes.
 
     The message says how large the file is and what it begins as ("a PDF", "starts as PNG"), since
-    it may be no image at all or a damaged one. A pointer of Git LFS has a special message: Git
+    it may not be an image at all, or a damaged one. A pointer of Git LFS has a special message: Git
     stores it in place of a large file that was not fetched.
     """
     if is_lfs_pointer(data):
@@ -315,7 +315,7 @@ def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeE
 
 
 def _describe_beginning(data: bytes) -> str:
-    """Say for an error message what a file that is not decoded begins as: "starts as PNG"."""
+    """Describe for an error message what an undecoded file begins as: "starts as PNG"."""
     if data.startswith(b"%PDF"):
         return "a PDF"
     format_name = format_of(data)
@@ -368,8 +368,8 @@ def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> I
     The missing end marker is appended, as OpenCV decodes no file without it.
 
     Returns:
-        An image of the full size, with a warning that says how many rows of it are there. It does
-        not count as plain, since OpenCV returns no image for the file itself.
+        An image of the full size, with a warning that says how many of its rows are present. It
+        does not count as plain, since OpenCV returns no image for the file itself.
 
     Raises:
         DecodeError: Nothing of it can be decoded.

@@ -23,8 +23,8 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _EXIF_DIRECTORY = 0x8769
 _DATE_TIME_ORIGINAL, _OFFSET_TIME_ORIGINAL, _SUB_SEC_TIME_ORIGINAL = 0x9003, 0x9011, 0x9291
 
-_ASCII = 2  # the type of a text of one byte a character, which ends with a zero
-_MAX_CHARACTERS = 64  # of a text; a date takes 20, with the zero
+_ASCII = 2  # the type of a string with one byte per character, which ends with a zero
+_MAX_CHARACTERS = 64  # of a string; a date takes 20, with the zero
 _INLINE_BYTES = 4  # a value of up to four bytes is in its field, a longer one elsewhere
 
 # As 2026:01:31 12:00:00. The standard has colons in the date, but some programs write - or /.
@@ -175,10 +175,10 @@ def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, 
 
 
 def _text(tiff: bytes, fields: dict[int, TiffField], tag: int) -> str:
-    """Read the text of a field, without the zeros and spaces that fill it up; empty without one.
+    """Read the string in a field, without the zeros and spaces that pad it; empty if there is none.
 
-    A text of up to four bytes takes the place of the field's value. A longer one is elsewhere, and
-    the value is its position.
+    A string of up to four bytes takes the place of the field's value. A longer one is elsewhere,
+    and the value is its position.
 
     Args:
         tiff: The metadata.
@@ -200,7 +200,7 @@ def _text(tiff: bytes, fields: dict[int, TiffField], tag: int) -> str:
 
 
 def _date_time(text: str, fraction: str) -> datetime:
-    """Read a time as EXIF has it.
+    """Read a time in the form of EXIF.
 
     Args:
         text: Date and time to the second, as 2026:01:31 12:00:00.

@@ -235,7 +235,7 @@ class Fetch:
     def _fetch_and_wait(self) -> None:
         """Fetch the bytes of the image, and reserve their memory until the image's turn has come.
 
-        As soon as the bytes are there, `_done` is set and `take` may return them. The memory is
+        As soon as the bytes have arrived, `_done` is set and `take` may return them. The memory is
         reserved for longer: while the image waits for its turn, its bytes count as memory of the
         images that are ahead of their turn. It is released when `take` is called, or the run stops.
 
@@ -414,7 +414,7 @@ def _failed_fetch(error: "OSError | ValueError | EOFError | HTTPException") -> S
         cause: object = error
         if isinstance(error, URLError):  # it only wraps the error of the system
             cause = error.reason
-        # An error of the system has a text without the address; of others, only the name is safe.
+        # A system error has a message without the address; for others, only the name is safe.
         reason = getattr(cause, "strerror", None) or type(cause).__name__
     return SourceError(
         f"cannot be fetched: {reason}", "check the address, and that its server answers"
@@ -463,7 +463,8 @@ class Prefetcher:
 
         Args:
             index: The position of the item in the run.
-            item: The input; `item.begin` starts fetching it, and is None without fetching ahead.
+            item: The input; `item.begin` starts fetching it, and is None if nothing is fetched
+                ahead.
 
         Returns:
             False if the run is over, and the item was not taken.

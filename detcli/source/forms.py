@@ -14,8 +14,8 @@ OpenCV reads most. A form that it gets wrong is read by a reader of ours, or ref
 | Sun raster | 8, 24 and 32 bits              |                           | 1 bit              |
 | TIFF       | `FORMS` in tiff_forms.py       | the same table            | what is in no row  |
 
-Of the other formats (JPEG, PNG, WebP, GIF, AVIF, JPEG 2000, HDR, PFM) OpenCV reads or refuses every
-form rightly. A test makes each form with one library and compares it with another.
+OpenCV correctly reads or refuses every form of the other formats (JPEG, PNG, WebP, GIF, AVIF, JPEG
+2000, HDR, PFM). A test makes each form with one library and compares it with another.
 """
 
 import struct
@@ -29,7 +29,7 @@ from detcli.source.pnm import read_pnm
 from detcli.source.tiff import read_tiff
 
 Reader = Callable[[bytes, int], Pixels | None]
-"""Takes a file and the most pixels it may have; returns None if OpenCV reads its form rightly."""
+"""Takes a file and the maximum number of pixels; returns None if OpenCV reads its form rightly."""
 
 
 def _refuse_black_and_white(data: bytes, max_pixels: int) -> None:  # noqa: ARG001 - as the others

@@ -2,7 +2,8 @@
 
 _HEADER_BYTES = 13  # with the size of the canvas
 _EXTENSION, _IMAGE = 0x21, 0x2C
-_FLAGS_OF_CANVAS = 10  # where the header has the byte that tells of a palette for all images
+# offset in the header of the byte that says whether all images share a palette
+_FLAGS_OF_CANVAS = 10
 _DESCRIPTOR_BYTES = 10  # of an image: what it is, its place and size, and flags
 _EXTENSION_BYTES = 2  # before its blocks: that it is one, and its kind
 _CODE_SIZE_BYTES = 1  # before the blocks of an image
@@ -12,12 +13,12 @@ _HAS_PALETTE = 0x80
 def count_frames(data: bytes, limit: int) -> int:
     """Count the frames of a GIF, up to a limit.
 
-    After its header, a GIF is a series of extensions and images. Both begin with a byte that tells
+    After its header, a GIF is a series of extensions and images. Both begin with a byte that says
     which of them it is, and end with a series of data blocks. An image is a frame, whether or not
     an extension before it says how long it is shown.
 
     Args:
-        data: The file; of one that is cut, the frames before the cut are counted.
+        data: The file; if it is cut, the frames before the cut are counted.
         limit: Where to stop counting.
     """
     count = 0

@@ -98,6 +98,6 @@ class InputGuard:
 
 
 def _is_media_file(path: Path) -> bool:
-    """True for a file with the suffix of an image or video, also through links."""
+    """True for a file with the suffix of an image or video, even through links."""
     target = os.path.realpath(path)
     return is_media(target) and os.path.isfile(target)

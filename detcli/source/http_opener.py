@@ -20,7 +20,7 @@ class ClosingProcessor(HTTPErrorProcessor):
     """Closes error responses, which a second request with a password would leave open."""
 
     def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:
-        """Close a response that is no success, and handle it as urllib does."""
+        """Close a response that is not a success, and handle it as urllib does."""
         is_success = 200 <= response.status < 300
         if not is_success:
             response.close()

@@ -18,7 +18,7 @@ _FRAME_HEADER = struct.Struct(">xHHB")  # after the bits of a sample: height, wi
 EXIF_START = b"Exif\0\0"
 """How the payload of a segment with EXIF begins; metadata laid out as a TIFF file follow."""
 
-# Tags of fields in EXIF. Those with text may be cut, at which OpenCV stops.
+# Tags of fields in EXIF. Those with a string may be cut, at which OpenCV stops.
 _DESCRIPTION, _MAKER, _MODEL, _ORIENTATION = 0x10E, 0x10F, 0x110, 0x112
 _TEXT_TAGS = frozenset({_DESCRIPTION, _MAKER, _MODEL})
 
@@ -78,7 +78,7 @@ def read_header(data: bytes) -> JpegHeader | None:
 
 
 def _first_regular(exif_payloads: list[bytes]) -> bytes | None:
-    """Return the metadata in the first segment with EXIF that begins as it should; None without."""
+    """Return the metadata in the first segment with a valid EXIF start; None if there is none."""
     for payload in exif_payloads:
         if payload.startswith(EXIF_START):
             return payload.removeprefix(EXIF_START)
@@ -111,7 +111,7 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
 
     The answer is the orientation that OpenCV would follow. OpenCV reads one field after the other,
     and stops at the first that it cannot read. It certainly gets as far as the orientation if no
-    field before it has a higher tag, and if every text before it is complete.
+    field before it has a higher tag, and if every string before it is complete.
 
     Returns:
         The orientation, 1 to 8; 1 if there is none, None if OpenCV may stop before it.
@@ -134,7 +134,7 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
 
 
 def _ends_beyond(tiff: bytes, text: TiffField) -> bool:
-    """Return whether a text ends beyond the metadata; one of up to four bytes is in its field."""
+    """Return whether a string ends beyond the metadata; one of up to four bytes is in its field."""
     is_stored_elsewhere = text.value_count > 4
     return is_stored_elsewhere and text.value + text.value_count > len(tiff)
 

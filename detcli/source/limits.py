@@ -9,7 +9,7 @@ FETCH_AGAIN = "fetch it again"
 
 
 def check_size(size: Size, max_pixels: int) -> None:
-    """Require that an image or frame of (height, width) stays within a number of pixels."""
+    """Require that an image or frame of (height, width) has at most `max_pixels` pixels."""
     height, width = size
     if height * width > max_pixels:
         pixels = f"{width}x{height} is {height * width} pixels, more than the {max_pixels} allowed"

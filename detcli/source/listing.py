@@ -60,14 +60,14 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     if isinstance(name, ListedInput) and isinstance(name.name, VersionedPath):
         path = name.name
         return [path, name.image, name.meta, path.stamp]
-    return name  # a text, or a named tuple without a stamp
+    return name  # a string, or a named tuple without a stamp
 
 
 def from_json(value: str | list[Any]) -> Name:
     """Return the name that `to_json` wrote, in one of the forms that are listed there.
 
     Lines of a list and errors are told apart by the second value: null for a line, and otherwise
-    the message of an error. The metadata of a line have to be JSON. Further values after those of
+    the message of an error. The metadata of a line have to be JSON. Any more values after those of
     the last two forms are ignored.
 
     Raises:
@@ -89,7 +89,7 @@ def from_json(value: str | list[Any]) -> Name:
 
 
 def stamp_in(name: Name) -> str | None:
-    """The stamp that a name was written down with; None without one."""
+    """The stamp that a name was written down with; None if it has none."""
     address = address_of(name)
     if isinstance(address, VersionedPath):
         return address.stamp

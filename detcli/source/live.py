@@ -28,7 +28,7 @@ from detcli.source.names import camera_number, check_address, is_camera
 
 # Waiting time before a lost source is opened again; it doubles each time.
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
-RECONNECT_S = 300.0  # for so long a lost source is opened again
+RECONNECT_S = 300.0  # how long to keep reconnecting to a lost source
 # After this many damaged frames in a row, or this delay, a source counts as lost.
 MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
 JOIN_TIMEOUT_S = 6.0  # wait for a thread: a little longer than a capture waits for a frame
@@ -275,7 +275,7 @@ class _Watcher(BackgroundThread):
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
         It replaces an older frame that still waits. The options may select a span of time, and the
-        first frame of each step. A step is N frames, or a number of seconds: with every third
+        first frame of each step. A step is N frames or N seconds: with every third
         frame, frames 0 to 2 are step 0, frames 3 to 5 are step 1. Frames that are not selected are
         counted, too.
         """

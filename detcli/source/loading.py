@@ -153,7 +153,7 @@ def stamped(items: Iterable[Item], stamp: str | None) -> Iterator[Item]:
 
     Args:
         items: The image, or the frames or images that the file holds.
-        stamp: Size and time of the file as a text; None if it has none, and nothing is set.
+        stamp: Size and time of the file as a string; None if it has none, and nothing is set.
     """
     for item in items:
         if stamp is not None:
@@ -172,7 +172,7 @@ class SourceProgress:
     stop: threading.Event = field(default_factory=threading.Event)  # no more items are wanted
 
     def expect(self, more: int | None) -> None:
-        """Add a number of inputs to the total, or subtract it; None makes the total unknown."""
+        """Add `more` inputs to the total; it may be negative, and None makes the total unknown."""
         if more is None:
             self.total = None
         elif self.total is not None:
@@ -318,7 +318,7 @@ class Loaders:
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Image:
-    """Load an item on a separate thread, and wait for it for a number of seconds.
+    """Load an item on a separate thread, and wait for it for at most `limit_s` seconds.
 
     Raises:
         DetcliError: It cannot be loaded, or not in time; mostly an InputError.

@@ -7,7 +7,7 @@ EBML, SEGMENT, TRACKS, TRACK_ENTRY = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE
 CLUSTER, TRACK_TYPE, DEFAULT_FLAG, VIDEO = 0x1F43B675, 0x83, 0x88, 0xE0
 PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
 VIDEO_TYPE = 1  # a type of track
-SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
+SUBTITLES = b"\x11"  # a type of track; FFmpeg takes no block of a track that is missing
 
 MAX_ID_BYTES = 4  # of an element's id
 MAX_LENGTH_BYTES = 8  # of the length of an element's content

@@ -9,17 +9,17 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.data.geometry import Size
 
-# Reads up to a number of bytes of a file from an offset; none if it cannot be read.
+# Reads from an offset of a file, at most the given number of bytes; none if it cannot be read.
 ReadRange = Callable[[int, int], bytes]
 
 MAX_MOOV = 16 << 20  # bytes: tracks of sound, with their tables, may precede that of the video
-MAX_BOXES = 1000  # that are looked at in a file; one in fragments has two for each
+MAX_BOXES = 1000  # boxes that are looked at in a file; one in fragments has two for each
 MAX_SAMPLES = 1 << 24  # of a track; more is damage
 HEADER_BYTES = 8  # of a box: its size and its kind
 LONG_HEADER_BYTES = 16  # with a size of 8 bytes after them
 SIZE_FOLLOWS = 1  # in place of a box's size, which is then after its kind
 UP_TO_END = 0  # in place of the size of a box that ends with the one that it is in
-VERSION_AND_FLAGS_BYTES = 4  # with which the content of many boxes begins
+VERSION_AND_FLAGS_BYTES = 4  # the content of many boxes begins with these
 TABLE_ROW_BYTES = 8  # of a table of samples: a count and a value
 MAX_FILE_OFFSET = 1 << 63  # beyond what a file can be read at
 
@@ -40,7 +40,7 @@ class Box:
 
 @frozen
 class Edit:
-    """A part of a track that is shown: from a time on, for a time; both in the track's units."""
+    """A part of a track that is shown: its start and duration, both in the track's units."""
 
     start: int  # -1 for a pause before it
     duration: int
@@ -50,13 +50,13 @@ class Edit:
 class Track:
     """A track of a movie."""
 
-    number: int  # by which other tracks refer to it
+    number: int  # track id, by which other tracks refer to it
     start: int  # of its box in the file
     handler: bytes  # vide, soun or another
     handler_offset: int  # of these four bytes in the file
     size: Size  # height and width of its frames as stored
     is_enabled: bool
-    chapters: tuple[int, ...]  # numbers of tracks with its chapters' titles and thumbnails
+    chapters: tuple[int, ...]  # ids of tracks with its chapters' titles and thumbnails
     sample_count: int
     times: npt.NDArray[np.int64] | None  # when each sample is shown; None if they are in fragments
     edits: tuple[Edit, ...]  # none if all is shown
@@ -146,7 +146,7 @@ def fragment_samples(read_range: ReadRange, track: Track) -> int | None:
     """Count the frames of a track in an MP4 file that is written in fragments.
 
     Each fragment is a box "moof" that tells how many frames it has. The file ends with an index of
-    them, "mfra". The count is None without it, as the file may then have been cut between two
+    them, "mfra". The count is None if it is missing, as the file may then have been cut between two
     fragments.
 
     Args:
@@ -168,12 +168,12 @@ def fragment_samples(read_range: ReadRange, track: Track) -> int | None:
 def _count_samples_in_fragment(data: bytes, track_number: int) -> int:
     """Count the frames of a track in a fragment of an MP4 file.
 
-    A fragment has a box "traf" for each track. In this, "tfhd" tells the number of the track, and
-    each "trun" how many frames it has.
+    A fragment has a box "traf" for each track. In this, "tfhd" holds the id of the track, and each
+    "trun" says how many frames it has.
 
     Args:
         data: The bytes of the fragment's box "moof".
-        track_number: The number by which the file refers to the track.
+        track_number: The id by which the file refers to the track.
     """
     count = 0
     moof = Box(b"moof", start=0, body=HEADER_BYTES, end=len(data))
@@ -190,7 +190,7 @@ def _count_samples_in_fragment(data: bytes, track_number: int) -> int:
 
 
 def _number_after_flags(data: bytes, box: Box) -> int:
-    """Read the number of four bytes with which a box begins, after its version and flags."""
+    """Read the four-byte number with which a box begins, after its version and flags."""
     return _uint32(data, box.body + VERSION_AND_FLAGS_BYTES)
 
 
@@ -244,7 +244,7 @@ def _first_of_kind(boxes: Iterator[Box], kind: bytes) -> Box | None:
 
 
 def _uint32(data: bytes, offset: int) -> int:
-    """Read an unsigned number of four bytes, the highest first."""
+    """Read an unsigned number of four bytes, the most significant first."""
     value: int = struct.unpack_from(">I", data, offset)[0]
     return value
 
@@ -363,7 +363,7 @@ def _frame_size(data: bytes, table: Box) -> Size:
 
 
 def _chapter_tracks(data: bytes, track: Box) -> tuple[int, ...]:
-    """Read the numbers of the tracks that hold the chapters of this one; none without chapters."""
+    """Read the ids of the tracks that hold the chapters of this one; none if it has no chapters."""
     references = _find_box(data, track, b"tref", b"chap")
     if references is None:
         return ()

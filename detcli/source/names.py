@@ -295,7 +295,7 @@ def _mode(entry: os.DirEntry[str]) -> int:
     A broken link counts as a file, which fails when it is read.
     """
     try:
-        if not entry.is_file(follow_symlinks=False):  # which is known without a look at the file
+        if not entry.is_file(follow_symlinks=False):  # known without a look at the file
             return entry.stat().st_mode
     except OSError:
         pass
@@ -362,7 +362,7 @@ def _folders(root: str) -> Iterator[str]:
             if folder_identity not in visited:
                 visited.add(folder_identity)
                 next_names.append(name)
-        names[:] = next_names  # which `os.walk` enters next
+        names[:] = next_names  # `os.walk` enters these next
         if root:
             yield path
         else:
@@ -379,7 +379,7 @@ LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in 
 class ListedInput(NamedTuple):
     """A line of a list in JSON Lines."""
 
-    name: str  # the path or address; of an image in the line, the list and the line's number
+    name: str  # the path or address; for an image in the line, the list and the line's number
     image: str | None  # the image's file in base64
     meta: str | None  # as JSON
 

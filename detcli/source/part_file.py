@@ -20,7 +20,7 @@ class PartFile(io.BufferedIOBase):
         self._block_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read bytes from the current position on, from the block of the file that has them.
+        """Read bytes at the current position, from the block of the file that has them.
 
         An answer does not go over the end of the block, so it may have fewer than `size` bytes. It
         is empty only at the end of the file.
@@ -60,13 +60,13 @@ class PartFile(io.BufferedIOBase):
 def file_length(read_range: ReadRange) -> int:
     """Return the length of a file in bytes, found only by reading single bytes of it.
 
-    The end is first passed by doubling an offset until no byte is there, and then found by halving
-    the range between the last byte that was read and the first that was missing.
+    The end is first passed by doubling an offset until no byte is found there, and then found by
+    halving the range between the last byte that was read and the first that was missing.
     """
     end = 1
     while read_range(end, 1):
         end *= 2
-    start = end // 2  # the last byte lies from here on, and before the end
+    start = end // 2  # the last byte lies at or after this offset, and before the end
     while start + 1 < end:
         middle = (start + end) // 2
         if read_range(middle, 1):

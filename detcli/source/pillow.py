@@ -38,7 +38,7 @@ class PillowImage(Protocol):
         """Decode the file, unless that was done before."""
 
     def convert(self, mode: str) -> Any:  # noqa: ANN401
-        """Convert the image to another mode."""
+        """Convert the image to a different mode."""
 
 
 COLOUR_MODES = frozenset({"1", "L", "LA", "RGB", "RGBA", "RGBX", "HSV"})
@@ -56,7 +56,7 @@ WIDE_GREY_FORMATS = frozenset({"PNG", "PPM"})
 def is_pillow_image(value: object) -> TypeGuard[PillowImage]:
     """Whether a value is an image of Pillow, without importing Pillow.
 
-    Plugins for further formats, such as pillow-heif, have classes of their own that inherit from
+    Plugins for more formats, such as pillow-heif, have classes of their own that inherit from
     Pillow's.
     """
     for base_class in type(value).__mro__:

@@ -84,7 +84,7 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
     Raises:
         DecodeError: The file is damaged or too large, or its kind is not read.
     """
-    is_bitmap_or_floats = data[:2] in {b"P1", b"P4", b"PF", b"Pf"}  # which have no maximum
+    is_bitmap_or_floats = data[:2] in {b"P1", b"P4", b"PF", b"Pf"}  # these have no maximum
     if is_bitmap_or_floats:
         return None
     is_pam = data.startswith(b"P7")
@@ -111,7 +111,7 @@ def has_second_image(data: bytes) -> bool:
     """
     try:
         end = _end_of_image(data)
-    except DecodeError:  # which the decoder reports
+    except DecodeError:  # the decoder reports it
         return False
     return end is not None and _NEXT_IMAGE.match(data, end) is not None
 
@@ -243,7 +243,7 @@ def _check_type(tuple_type: str, depth: int) -> None:
         depth: How many samples a pixel has.
 
     Raises:
-        DecodeError: The type is missing or unknown, or has another number of samples.
+        DecodeError: The type is missing or unknown, or has a different number of samples.
     """
     if not tuple_type and depth in {1, 2}:  # grey, and alpha
         return
@@ -302,7 +302,7 @@ def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
 
 
 def _read_numbers(text: bytes) -> Iterator[np.ndarray]:
-    """Yield the decimal numbers of a text in blocks, so that a long text needs little memory.
+    """Yield the decimal numbers in `text` in blocks, so that long text needs little memory.
 
     Comments, from # to the end of a line, are left out.
 

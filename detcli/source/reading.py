@@ -34,7 +34,7 @@ FILE_CHUNK = 1 << 20
 
 IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
 
-_FIRST_CHECK_BYTES = 65536  # the beginning of a file is checked when this many bytes are there
+_FIRST_CHECK_BYTES = 65536  # the beginning of a file is checked when this many bytes have arrived
 
 _BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
 _MAX_METADATA_BYTES = 64 << 20  # more than the rest of a JPEG takes
@@ -83,7 +83,7 @@ def present_stamp(origin: Origin) -> str | None:
 
 
 def stamp_in_listing(entry: str) -> str | None:
-    """The stamp that an entry was listed with; None without one."""
+    """The stamp that an entry was listed with; None if it has none."""
     if isinstance(entry, VersionedPath) and entry.stamp:
         return entry.stamp
     return None

@@ -94,8 +94,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     Attributes:
         progress: How many inputs there are, as far as it is known.
         skip_file: Whether an earlier run has the record of an image file already, by the path of
-            the file; None without an earlier run. A run that resumes one sets this. `RECORDED` is
-            then yielded in place of such a file.
+            the file; None if there is no earlier run. A run that resumes one sets this. `RECORDED`
+            is then yielded in place of such a file.
     """
 
     def __init__(
@@ -240,9 +240,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _follow(self) -> Iterator[Item]:
         """Yield the files in the named folders, and each new file as soon as it is complete.
 
-        The folders are listed again and again until the run is stopped, because no event of the
-        system tells of objects in a store, of files on a network drive, or of the moment when a
-        file is complete. A file that is deleted and comes back is yielded again.
+        The folders are listed again and again until the run is stopped, because no system event
+        reports objects in a store, files on a network drive, or the moment when a file is complete.
+        A file that is deleted and comes back is yielded again.
         """
         self.progress.expect(None)
         followed = FollowedFiles()
@@ -312,10 +312,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         item = self._image_item(public=entry, entry=entry)
         try:
             image = load_in_time(item)
-        except DetcliError:  # not all of it is there yet
+        except DetcliError:  # not all of it has arrived yet
             return
         if not image.warnings:
-            yield Item(item.origin, load=lambda: image)  # it is loaded already
+            yield Item(item.origin, load=lambda: image)  # it is already loaded
 
     def _open_present_version(self, entry: SourceEntry) -> Iterator[Item]:
         """Yield the inputs of an entry, even if its file has changed since it was listed."""
@@ -407,7 +407,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         from detcli.source import capture, video, video_frames
 
         # A video may be opened again much later, and the address of an object in a store is signed
-        # for a day only. So both functions ask for the address anew.
+        # for a day only. So both functions ask for the address each time.
         def reopen() -> "VideoCapture":
             return capture.open_video(self._readable_address(entry))
 
@@ -427,7 +427,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _readable_address(self, entry: str) -> str:
         """Return the path or address from which a video can be read now.
 
-        The address of an object is signed anew each time, because signatures expire.
+        The address of an object is signed again each time, because signatures expire.
         """
         if is_object(entry):
             return self._fetches.video(entry)
@@ -468,7 +468,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 raise unreadable(entry, error) from error
 
     def _read_list_entries(self) -> Iterator[SourceEntry]:
-        """Yield the entries of the list that --files-from names; nothing without this option.
+        """Yield the entries of the list that --files-from names; nothing if the option is not set.
 
         A line is a name, or a JSON object with more; with --null, names end with NUL and JSON is
         not looked for. A bad line becomes an item with the error, and the others go on.

@@ -52,7 +52,7 @@ class _Span(NamedTuple):
 
 
 class _BrokenError(Exception):
-    """The image is incomplete; the next one may begin in its data from the offset `resume` on."""
+    """The image is incomplete; the next one may begin in its data at `resume` or later."""
 
     def __init__(self, reason: str, resume: int) -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class _BrokenError(Exception):
 
 
 class Splitter:
-    """Takes bytes as they come, and yields each image as soon as its last byte is there.
+    """Takes bytes as they come, and yields each image as soon as its last byte has arrived.
 
     An incomplete image gives one error, as does one of more than `max_bytes`, and the search
     continues where the next one may start. All are in one format. At most one image is held in
@@ -68,7 +68,7 @@ class Splitter:
     """
 
     def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
-        """Prepare to split a stream of images of one format.
+        """Prepare to split a stream of images of the same format.
 
         Args:
             max_bytes: The maximum number of bytes.
@@ -134,7 +134,8 @@ class Splitter:
             if image is not None:
                 yield image
 
-        # The stream has ended. What follows a single image belongs to its file, and is no error.
+        # The stream has ended. What follows a single image belongs to its file, and is not an
+        # error.
         self._skip(len(self._data))
         if self._junk_bytes > 0 and self._result_count > 1:
             yield self._report_junk()
@@ -164,7 +165,7 @@ class Splitter:
         return True
 
     def _image_length(self) -> Generator[None, None, int]:
-        """Return the length of the image at the start of the data, as soon as all of it is there.
+        """Return the length of the image at the start of the data, once all of it has arrived.
 
         It yields None whenever it needs more bytes, and goes on when `feed` has added some.
 
@@ -188,8 +189,8 @@ class Splitter:
         stream has passed are forgotten.
 
         Returns:
-            The bytes of the image file; None if it is attached to an earlier image, and so is no
-            input itself.
+            The bytes of the image file; None if it is attached to an earlier image, and so is not
+            an input itself.
         """
         image = bytes(memoryview(self._data)[:length])
         image_span = _Span(self._offset, self._offset + length)
@@ -300,7 +301,7 @@ class Splitter:
         last_segment_start = 0
         while True:
             # If no marker follows a segment, its length may be wrong. Then the next image may begin
-            # anywhere in that segment, so it is searched after the segment's own marker.
+            # anywhere in that segment, so it is searched for after the segment's own marker.
             after_last_marker = last_segment_start + _MARKER_BYTES
             yield from self._wait_for(
                 marker_start + _MARKER_BYTES,
@@ -326,12 +327,12 @@ class Splitter:
 
         Args:
             marker_start: The offset of the marker.
-            resume_if_broken: The offset from which the next image is searched if there is no
+            resume_if_broken: The offset from which to search for the next image if there is no
                 marker.
 
         Raises:
             _BrokenError: There is no marker, an end before any pixels, or the start of the next
-                image, which is then searched from this marker on.
+                image; the search for it then starts at this marker.
         """
         first_byte = self._data[marker_start]
         code = self._data[marker_start + 1]
@@ -353,18 +354,18 @@ class Splitter:
         The segment that begins a scan is followed by compressed data, which are passed as well. It
         yields None while it needs more bytes.
 
-        A camera may append further images, and list them in a segment of this one. Their spans are
+        A camera may append more images, and list them in a segment of this one. Their spans are
         added to `_attached_spans`.
 
         Args:
             code: The code of the segment's marker.
             marker_start: The offset of the marker in the data.
-            resume_if_broken: The offset from which the next image is searched if the segment is cut
-                or has no length.
+            resume_if_broken: The offset from which to search for the next image if the segment is
+                cut or has no length.
 
         Raises:
-            _BrokenError: The segment is cut or has no length, or the image is too large. In an
-                image that is too large, the next one is searched from this marker on.
+            _BrokenError: The segment is cut or has no length, or the image is too large. If the
+                image is too large, the search for the next one starts at this marker.
         """
         length_start = marker_start + _MARKER_BYTES
         content_start = length_start + 2
@@ -394,9 +395,9 @@ class Splitter:
 
         Args:
             start: The offset of the compressed data.
-            resume_if_cut: The offset from which the next image is searched if the stream ends
-                before the compressed data end. If the image is too large, the search goes on where
-                this one has come to.
+            resume_if_cut: The offset from which to search for the next image if the stream ends
+                before the compressed data end. If the image is too large, the search goes on from
+                where this one stopped.
         """
         self._has_pixels = True
         data = self._data
@@ -422,8 +423,8 @@ class Splitter:
 
         Args:
             end: How many bytes are needed from the start of the image.
-            resume_if_large: Where the next image is searched if this one exceeds the limit.
-            resume_if_cut: Where the next image is searched if the stream ends in this one.
+            resume_if_large: Where to search for the next image if this one exceeds the limit.
+            resume_if_cut: Where to search for the next image if the stream ends in this one.
 
         Raises:
             _BrokenError: The image is larger than the limit, or the stream ends in it.
@@ -447,7 +448,7 @@ class Splitter:
         self._offset += count
 
     def _report_junk(self) -> DecodeError:
-        """Make the error of the bytes that belong to no image, and count such bytes anew."""
+        """Make the error for the bytes that belong to no image, and reset their count."""
         junk_bytes = self._junk_bytes
         self._junk_bytes = 0
         return self._error(f"{junk_bytes} bytes in the stream belong to no image")

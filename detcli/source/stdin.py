@@ -97,7 +97,7 @@ def _holds_several_images(data: bytes) -> bool:
         if repeats_beginning:
             return True
     is_tiff = data[:4] in CLASSIC | BIG
-    if is_tiff:  # that of a camera may hold images of other formats
+    if is_tiff:  # a camera's TIFF may hold images of other formats
         return False
     return _NEXT_IMAGE.search(data, HEAD) is not None
 
@@ -174,7 +174,7 @@ def _read_stream(
     bytes_after_image = b""
     if images:
         bytes_after_image = bytes(begin[len(images[0]) :])
-    if format_of(bytes_after_image) and not _VIDEO.match(bytes_after_image):  # which phones attach
+    if format_of(bytes_after_image) and not _VIDEO.match(bytes_after_image):  # phones attach videos
         raise _several_images_error()
     yield _item_of_part(bytes(begin), options)
 
@@ -217,7 +217,7 @@ def _item_of_part(
     Args:
         part: The bytes of the image file, or the error.
         options: How the image is decoded; the rate of the stream gives it a time.
-        frame: The number of the image in a stream; None for a single image.
+        frame: The index of the image in a stream; None for a single image.
     """
     rate = options.inputs.fps
     time_s = None

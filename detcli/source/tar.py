@@ -62,7 +62,7 @@ Regions = list[tuple[int, int]]
 """Where the stored bytes of a sparse file belong: offsets and sizes, in their order."""
 
 PaxRecords = list[tuple[str, bytes]]
-"""Keys and values of pax headers, in their order; of several with a key, the last counts."""
+"""Keys and values of pax headers, in their order; the last one of a repeated key is used."""
 
 
 class TarError(Exception):
@@ -274,8 +274,8 @@ class TarReader:
             try:
                 block = self._file.read(BLOCK)
             except gzip.BadGzipFile as error:
-                # Only this error says that what follows is no gzip data. Others have the same type,
-                # such as that of a wrong checksum.
+                # Only this error says that what follows is not gzip data. Others have the same
+                # type, such as that of a wrong checksum.
                 is_after_gzip_data = "Not a gzipped file" in str(error)
                 if is_after_gzip_data:
                     return None
@@ -316,7 +316,7 @@ class TarReader:
         is at the beginning of the content, and `regions` stays None.
 
         Args:
-            block: The bytes of the header. Of a sparse file, further blocks of its list are read.
+            block: The bytes of the header. For a sparse file, more blocks of its list are read.
             header: The same header, parsed.
             extension: What the extended headers say.
         """
@@ -358,7 +358,7 @@ class TarReader:
         more, which has such a flag itself.
 
         Args:
-            block: The header of the file; the further blocks are read.
+            block: The header of the file; the blocks after it are read.
 
         Returns:
             The offset and the size of each region that is stored.
@@ -415,15 +415,15 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
 def _stored_size(header: tarfile.TarInfo, value_by_key: dict[str, bytes]) -> int:
     """Return how many bytes of content follow the header of a member.
 
-    A member that is no file, such as a link, has none, whatever its size says. A type that is not
-    known counts as that of a file here, as the standard asks for.
+    A member that is not a file, such as a link, has none, whatever its size says. An unknown type
+    counts as that of a file here, as the standard requires.
 
     Args:
         header: The header of the member.
         value_by_key: The pax records of the member. Their size counts more than the header's.
 
     Raises:
-        TarError: The size in the pax records is no number.
+        TarError: The size in the pax records is not a number.
     """
     size = header.size
     if "size" in value_by_key:
@@ -502,7 +502,7 @@ def _describe_sparse(member: Member, fields: dict[str, bytes], records: PaxRecor
 
     Args:
         member: The file, which is changed.
-        fields: The values by key; of a key that comes again, the last value.
+        fields: The values by key; the last one of a key that comes again.
         records: The same records in their order, with keys that come again.
 
     Raises:
@@ -527,7 +527,7 @@ def _regions_in_records(fields: dict[str, bytes], records: PaxRecords) -> Region
     for each region.
 
     Args:
-        fields: The values by key; of a key that comes again, the last value.
+        fields: The values by key; the last one of a key that comes again.
         records: The same records in their order, with keys that come again.
     """
     if "GNU.sparse.major" in fields:

@@ -74,7 +74,7 @@ _TURNED_ORIENTATIONS = range(2, 9)  # 1 is upright
 def has_second_page(data: bytes) -> bool:
     """Whether a TIFF has a second page with another image.
 
-    Thumbnails of the first page and masks for it do not count, nor does a page that is cut.
+    Thumbnails of the first page and masks for it are ignored, and so is a page that is cut.
     """
     try:
         directory = Directory(data, page=1)
@@ -93,7 +93,7 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
 
     Args:
         data: The file.
-        max_pixels: The most pixels that the image may have.
+        max_pixels: The maximum number of pixels of the image.
 
     Returns:
         The image (H, W, 3) in blue, green and red; None if OpenCV decodes the file rightly when it
@@ -311,7 +311,7 @@ def _decode(data: bytes, flags: int) -> np.ndarray:
 
 
 def _with_value(directory: Directory, tag: int, value: int) -> bytes:
-    """Copy the file of a TIFF with another first value in one of its fields.
+    """Copy the file of a TIFF with a different first value in one of its fields.
 
     A file without such a field is returned as it is.
     """
@@ -332,7 +332,7 @@ def _with_one_plane(directory: Directory, plane: int) -> bytes:
 
     Args:
         directory: The fields of the image.
-        plane: The number of the plane; of colours, 0 is red, 1 green and 2 blue.
+        plane: The index of the plane; for colours, 0 is red, 1 green and 2 blue.
     """
     fields = {
         _BITS: directory.values(_BITS, 1),
@@ -416,7 +416,7 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     struct.pack_into(offset_format, file, layout.first_position, directory_start)
 
     # A directory has the number of its entries, the entries in the order of their tags, and the
-    # offset of the next directory, which is 0 without any.
+    # offset of the next directory, which is 0 if there is none.
     file += struct.pack(layout.byte_order + layout.count_format, len(entry_by_tag))
     for tag in sorted(entry_by_tag):
         file += entry_by_tag[tag]

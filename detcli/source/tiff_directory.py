@@ -176,10 +176,11 @@ class Directory:
         else:
             value_position = position + layout.field_bytes - offset_bytes
         values = StoredValues(value_type, value_count, value_position)
-        self.fields.setdefault(tag, values)  # of fields with the same tag, libtiff takes the first
+        # libtiff takes the first of the fields with the same tag
+        self.fields.setdefault(tag, values)
 
     def _unpack(self, number_format: str, position: int) -> int:
-        """Read a number of a format of `struct` at a position of the file."""
+        """Read a number in a format of `struct` at a position of the file."""
         values: tuple[int] = struct.unpack_from(
             self.layout.byte_order + number_format, self.data, position
         )
@@ -217,5 +218,5 @@ class Directory:
 
 
 def damaged_tiff() -> DecodeError:
-    """Make the error of a TIFF that OpenCV does not decode, or whose fields are cut."""
+    """Make the error for a TIFF that OpenCV does not decode, or whose fields are cut."""
     return DecodeError("a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE)

@@ -43,7 +43,7 @@ class TiffForm(NamedTuple):
 class TiffFormRow:
     """A row of the table `FORMS`: forms of TIFF that OpenCV is asked for in the same way.
 
-    A form is of this row if each of its properties is among those that are listed here.
+    A form belongs to this row if each of its properties is among those listed here.
     """
 
     name: str

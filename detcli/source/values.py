@@ -6,7 +6,7 @@ from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Allocate, Pixels, new_image
 
-# EXIF orientation -> code of cv2.flip; from 5 on, the image is transposed first.
+# EXIF orientation -> code of cv2.flip; at 5 and above, the image is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 
 

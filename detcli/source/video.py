@@ -74,11 +74,11 @@ def _open_before_start(
 ) -> Iterator[VideoFrames]:
     """Open a video at a frame before the requested start, and close it at the end of the block.
 
-    All frames from the start on are still to come: `advance` goes to the next one.
+    All frames from the start are still to come: `advance` goes to the next one.
 
     Args:
         video: The video; only its best track is read.
-        inputs: The options with the start, and with the most pixels that a frame may have.
+        inputs: The options with the start, and with the maximum number of pixels of a frame.
         progress: Counts the steps, by which a reader that hangs is noticed.
 
     Raises:
@@ -281,14 +281,14 @@ def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputErr
 
 
 def _describe_damage(frames: VideoFrames) -> str:
-    """Say how many frames are damaged, as in ", 3 of them damaged"; empty if none are."""
+    """Describe how many frames are damaged, as in ", 3 of them damaged"; empty if none are."""
     if not frames.damaged_frames:
         return ""
     return f", {frames.damaged_frames} of them damaged"
 
 
 def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
-    """Return the error of a video file whose end is missing; None if all frames are there.
+    """Return the error for a video file whose end is missing; None if all frames are present.
 
     A file that lacks only what follows its frames, such as an index, gets a warning in the log.
 

@@ -25,13 +25,13 @@ SEEK_MARGIN_S = 1
 """FFmpeg is asked for an earlier time, as it may come out later: it seeks by key frames."""
 
 CATCH_UP_STEP = 1 / 8
-"""Steps that a frame comes after the one before at least, while times in the file go back."""
+"""The least number of steps from a frame to the next one while times in the file go back."""
 
 FLIP_UP_DOWN = 0
 FLIP_LEFT_RIGHT = 1
 """Codes of `cv2.flip`."""
 
-PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
+PROGRAM_STREAM = b"\0\0\1\xba"  # MPEG program streams begin with this
 REORDERED_FRAMES = 32  # more frames than any codec stores before one that is shown earlier
 
 
@@ -180,7 +180,7 @@ class VideoFrames:
             unless the frame rate is not known.
         """
         time_in_file_s = position_s(self.capture)
-        step_s = 0.0  # from the frame before to this one, by the frame rate
+        step_s = 0.0  # from the previous frame to this one, by the frame rate
         if self.rate:
             step_s = (skipped + 1) / self.rate
         if self._is_program_stream and step_s:
@@ -203,7 +203,7 @@ class VideoFrames:
 
         Returns:
             The time in seconds. It is later than `self.time_s`, which is still the time of the
-            frame before.
+            previous frame.
         """
         self._credible_time_s = self._credible_time(
             file_time_s=file_time_s,
@@ -296,7 +296,7 @@ class VideoFrames:
         return position_s(self.capture)
 
     def _grab_next(self) -> bool:
-        """Grab the next frame, unless that was done already."""
+        """Grab the next frame, unless that has already been done."""
         if not self._has_looked_ahead:
             return self._grab(self.capture)
         self._has_looked_ahead = False
@@ -387,7 +387,7 @@ class VideoFrames:
         return sum(1 for time in times if first_s <= time < time_s)
 
     def _packet_times_until(self, time_s: float) -> list[float]:
-        """Return the times of the file's packets in seconds, from its first key frame on.
+        """Return the times of the file's packets in seconds, starting at its first key frame.
 
         Packets are stored in the order in which they are decoded, so a later time may come before
         earlier ones. Reading ends once `REORDERED_FRAMES` packets were later than `time_s`: by then

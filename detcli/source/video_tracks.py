@@ -87,7 +87,7 @@ class VideoTrack:
 class TrackChoice:
     """Which track of a file is read."""
 
-    patches: tuple[Patch, ...]  # that hide the tracks before it
+    patches: tuple[Patch, ...]  # patches that hide the tracks before it
     video_tracks: int  # how many tracks are not cover images
     size: Size  # height and width of the frames
 
