@@ -14,14 +14,14 @@ class Barcode:
     """Where a barcode, a matrix code or a marker is, and what it says."""
 
     text: str | None  # the decoded text; None if the content is binary, or could not be read
-    # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
+    # as in "QR Code" and "EAN-13"; for a marker, its dictionary in OpenCV; empty if it was not read
     symbology: str
     content: bytes  # its bytes; empty for a marker
     # `(4, 2)` float64 x and y in pixels of the image: top left, top right, bottom right and
     # bottom left, were it upright; `(0, 2)` where they are not known
     corners: npt.NDArray[np.float64]
     class_name: str  # its class in the words of the bundled model
-    confirmed: bool = False  # whether it was detected by being read only
+    confirmed: bool = False  # whether it is a detection only because it was read
     earlier: bool = False  # whether it was read in an earlier frame of its track, not in this one
 
     def __eq__(self, other: object) -> bool:

@@ -32,7 +32,7 @@ class Burst:
 
 
 class BurstFinder:
-    """Collects when the images of all records were taken, and then tells which are one burst.
+    """Collects when the images of all records were taken, and then determines which form a burst.
 
     It takes 32 bytes for each photograph, and about 100 while it groups them.
     """
@@ -101,7 +101,7 @@ class Bursts:
         self._best_scores = best_scores
 
     def of_record(self, record_number: int) -> Burst | None:
-        """Return the burst of a record, which count from 0; None if it is in none."""
+        """Return the burst of a record, counted from 0; None if it is in none."""
         number = int(self.number_by_record[record_number])
         if number == NO_BURST:
             return None
@@ -112,12 +112,12 @@ def _groups(folders: _Integers, times_us: _Integers, gap_us: int) -> _Integers:
     """Number the groups of photographs of the same folder that no long gap separates.
 
     Args:
-        folders: `(N,)`, the number of each photograph's folder.
+        folders: `(N,)`, the index of each photograph's folder.
         times_us: `(N,)`, when each was taken, in microseconds.
         gap_us: The longest gap within a group, in microseconds.
 
     Returns:
-        `(N,)`, the number of each photograph's group, from 0 in the order of folder and time.
+        `(N,)`, the id of each photograph's group, from 0 in the order of folder and time.
     """
     order = np.lexsort((times_us, folders))  # by folder, and by time within each
     is_other_folder = np.diff(folders[order]) != 0
@@ -132,7 +132,7 @@ def _in_order_of_appearance(groups: _Integers) -> _Integers:
     """Renumber groups in the order in which they first appear.
 
     Args:
-        groups: `(N,)`, the group of each photograph; their numbers are 0 to the highest.
+        groups: `(N,)`, the group of each photograph; their ids are 0 to the highest.
 
     Examples:
         >>> _in_order_of_appearance(np.array([2, 0, 2, 1])).tolist()

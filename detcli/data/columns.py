@@ -30,7 +30,7 @@ class DetectionJson(TypedDict):
     y1: float  # its upper side
     x2: float  # its right side
     y2: float  # its lower side
-    # number of the object in its video; with --track, once the tracker is sure
+    # id of the object in its video; with --track, once the tracker is sure
     track_id: NotRequired[int]
     # name of the class that this track had most often so far; with track_id
     track_class: NotRequired[str]
@@ -40,12 +40,12 @@ class DetectionJson(TypedDict):
     crossed: NotRequired[list[CrossingJson]]
     # the decoded text; null if the symbol could not be read or is binary; with --read
     text: NotRequired[str | None]
-    # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
+    # symbology of a symbol that was read: QR Code, EAN-13; for a marker, its dictionary
     symbology: NotRequired[str]
     bytes: NotRequired[str]  # binary content, in base64
-    # true where only what was read makes it a detection, whose score is 1 then
+    # true where it is a detection only because it was read; its score is 1 then
     confirmed: NotRequired[bool]
-    # true where nothing in the symbology tells a wrong text from the right one: no check digit, no
+    # true where nothing in the symbology tells wrong text from right: no check digit, no
     # error correction
     doubt: NotRequired[bool]
     # true where the text was read in an earlier frame of this track, not in this one; with --track
@@ -53,9 +53,9 @@ class DetectionJson(TypedDict):
     # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
     # bottom left, were it upright; also for one that was located but not read
     corners: NotRequired[list[list[float]]]
-    # class that another network gave the crop of it; with merge --classified
+    # class that another network assigned to its crop; with merge --classified
     classified: NotRequired[str]
-    classified_score: NotRequired[float]  # the score of that class, if it was said
+    classified_score: NotRequired[float]  # the score of that class, if it is known
     # id of the group of repeats that it is in, from 1, which a person has dropped on a page of
     # `detcli report --repeated`; with --apply
     repeated: NotRequired[int]
@@ -84,15 +84,15 @@ class OptionalColumn:
     # the field of `Watched` or `Outputs` that adds it; empty for what only merge adds
     option: str
     setting: str | None  # the field of `SettingsJson` in which a run notes this; None if nowhere
-    array: str  # the array of `Detections` that it is made of
-    # the value in JSON, made of an element of that array; ABSENT where there is none
+    array: str  # the array of `Detections` that it is made from
+    # the value in JSON, made from an element of that array; ABSENT where there is none
     to_json: Callable[[Any], Any]
-    to_csv: Callable[[Any], Any] = _unchanged  # the cell in CSV, made of the value in JSON
+    to_csv: Callable[[Any], Any] = _unchanged  # the cell in CSV, made from the value in JSON
     heading: str = ""  # in the table for people; empty for a column that this does not have
     page_list: str = ""  # the list in the data of a page; empty for what a page does not show
-    # the value in that list, made of the value in JSON
+    # the value in that list, made from the value in JSON
     to_page: Callable[[Any], Any] = _unchanged
-    page_default: Any = None  # the value in that list of a detection that does not have the field
+    page_default: Any = None  # the value in that list for a detection that does not have the field
 
     @property
     def type(self) -> Any:  # noqa: ANN401 - an annotation
@@ -147,7 +147,7 @@ def _bytes(barcode: Barcode | None) -> str | Absent:
 
 
 def _confirmed(barcode: Barcode | None) -> bool | Absent:
-    """Return true for a detection that counts only because its barcode was read; else absent."""
+    """Return true for a detection that is one only because its barcode was read; else absent."""
     if barcode is not None and barcode.confirmed:
         return True
     return ABSENT
@@ -311,10 +311,10 @@ OPTIONAL_COLUMNS = (
         page_default=0,
     ),
 )
-"""In the order of `DetectionJson`, which all formats have."""
+"""In the order of `DetectionJson`, which all formats use."""
 
 DETECTED_COLUMNS = tuple(column for column in OPTIONAL_COLUMNS if column.array)
-"""Those that options of a run add, and that are made of the arrays of `Detections`."""
+"""Those that options of a run add, and that are made from the arrays of `Detections`."""
 
 CLASSIFIED_COLUMNS = ("classified", "classified_score")
 """Those that `merge --classified` adds to records."""

@@ -62,7 +62,7 @@ class Detections:
         score: `(N,)` float32 confidence from 0 to 1, descending.
         class_id: `(N,)` int64, an index into `names`.
         names: The names of all classes of the model, by class id.
-        track_id: `(N,)` int64, the number of the object in its video, from 1; -1 where it has none
+        track_id: `(N,)` int64, the id of the object in its video, from 1; -1 where it has none
             yet. None where nothing is tracked.
         track_class: `(N,)` objects, each the name of the class that its track had most often so
             far; None where it has no track yet. None where nothing is tracked.
@@ -87,7 +87,7 @@ class Detections:
     read-only, too.
 
     Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again,
-    without `selected`, which says something of the whole image:
+    without `selected`, which describes the whole image:
 
         >>> found = Detections.empty(names=("person", "car"))
         >>> len(found[(found.score > 0.5) & (found.class_name == "person")])
@@ -175,8 +175,8 @@ class Detections:
     def concat(cls, parts: Iterable[Self]) -> Self:
         """Join several detections of one model, in their order.
 
-        An array that only options add is there if all parts with detections have it, `selected` if
-        all parts have it, and `image_size` if it is the same everywhere. Sort the result to have
+        An array that only options add is included if all parts with detections have it, `selected`
+        if all parts have it, and `image_size` if it is the same everywhere. Sort the result to have
         the best first.
 
         Args:
@@ -215,7 +215,7 @@ class Detections:
 
     @property
     def xywh(self) -> npt.NDArray[np.float32]:
-        """The left, top, width and height of each box in pixels, `(N, 4)`, as COCO has boxes."""
+        """The left, top, width and height of each box in pixels, `(N, 4)`, as in COCO."""
         left_top = self.xyxy[:, :2]
         right_bottom = self.xyxy[:, 2:]
         return np.concatenate([left_top, right_bottom - left_top], axis=1)
@@ -226,7 +226,7 @@ class Detections:
         return area(self.xyxy)
 
     def iou(self, others: Self) -> npt.NDArray[np.float32]:
-        """Return the intersection over union of each box with each of other detections.
+        """Return the intersection over union of each box with each of the other detections.
 
         Args:
             others: M detections, in pixels of the same image.
@@ -237,7 +237,7 @@ class Detections:
         return overlap(self.xyxy[:, np.newaxis], others.xyxy[np.newaxis])
 
     def sort_by(self, key: str | npt.ArrayLike, *, descending: bool = False) -> Self:
-        """Return the detections in a different order; equals stay in the order that they have.
+        """Return the detections in a different order; equal ones keep their order.
 
         Args:
             key: "score", "area", "class_id", "class_name", "track_id", "x1", "y1", "x2" or "y2";
@@ -245,7 +245,8 @@ class Detections:
             descending: Whether the largest comes first.
 
         Raises:
-            ValueError: It is another name, tracks were not asked for, or there are not N values.
+            ValueError: The name is none of these, tracks were not asked for, or there are not N
+                values.
         """
         values = self._values_to_sort_by(key)
         if values.shape != (len(self),):
@@ -296,7 +297,7 @@ class Detections:
                     yield f"{line} {side}", track_class
 
     def within(self, size: Size) -> Self:
-        """Return the detections that are visible in an image, with boxes cut off at its edges.
+        """Return the detections that are visible in an image, with boxes clipped to it.
 
         The size of the image is its height and width.
         """
@@ -383,7 +384,7 @@ class Detections:
         """Return a table with a row for each detection: class_id, class_name, score, x1 to y2.
 
         The columns `track_id`, `track_class`, `zones`, `crossed`, `symbols` and `repeated` are
-        there if the detections have these arrays.
+        included if the detections have these arrays.
 
         Raises:
             DependencyError: pandas is not installed.
@@ -445,7 +446,7 @@ class Detections:
 
 
 def _from_values(kind: type[AnyDetections], values: dict[str, Any]) -> AnyDetections:
-    """Make detections of the values of their fields by name, as copies and `pickle` do."""
+    """Make detections from the values of their fields by name, as copies and `pickle` do."""
     return kind(**values)
 
 

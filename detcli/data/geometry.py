@@ -249,7 +249,7 @@ def intersection_boxes(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
         second: `(..., 4)`; both shapes are broadcast.
 
     Returns:
-        `(..., 4)`; a box without an area where two have nothing in common.
+        `(..., 4)`; a box without an area where two do not intersect.
     """
     left_top = np.maximum(first[..., :2], second[..., :2])
     right_bottom = np.minimum(first[..., 2:], second[..., 2:])

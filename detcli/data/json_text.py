@@ -1,4 +1,4 @@
-"""Records as the text of JSON, to the byte as Python's `json` module writes them, but faster.
+"""Records as JSON text, byte for byte as Python's `json` module writes them, but faster.
 
 Most of the time of `json` goes into numbers, which orjson writes ten times faster. But orjson puts
 no spaces after commas and colons. So it writes the numbers only, and they are put between the

@@ -42,7 +42,7 @@ class PerVideo(Generic[State]):
         return self._states[video_key]
 
     def _end_earlier_file(self, video_key: object, frame_number: int) -> None:
-        """Finish the state of the earlier file, if a frame is the first of another one.
+        """Finish the state of the previous file, if a frame is the first of a new one.
 
         Frames whose numbers start over belong to a new file, too: it is the same one, named twice.
         """

@@ -75,7 +75,7 @@ class Origin:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is another input in every run: standard input, or a live source."""
+        """Whether it is a different input in every run: standard input, or a live source."""
         if self.video is not None and self.video.live:
             return True
         return self.path is None and (self.source == "-" or self.source.startswith("-:"))
@@ -161,11 +161,11 @@ class AddedJson(TypedDict, total=False):
 
 
 class PartJson(TypedDict):
-    """By which a part of a run in shards is known to be whole."""
+    """What shows that a part of a run in shards is complete."""
 
-    shard: int  # its number
+    shard: int  # its index
     run: str  # the hash of the manifest that it belongs to
-    records: int  # how many it has
+    records: int  # how many records it has
     sha256: str  # of its lines, without this field
     failed: NotRequired[dict[str, int]]  # how many records have an error, by its kind
     made_by: NotRequired[str]  # the version, model and settings that made it
@@ -260,7 +260,7 @@ class Overlay:
     lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
     # the `(K, 2)` corners of polygons whose detections are ignored
     ignored: tuple[Points, ...] = ()
-    # where each track was, `(K, 2)`, the newest last, by its number
+    # where each track was, `(K, 2)`, the newest last, by its id
     traces: dict[int, Points] = field(default_factory=dict)
 
 

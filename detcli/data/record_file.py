@@ -1,6 +1,6 @@
 """Reads the records of a file or of standard input: JSON Lines or an array, or gzip of these.
 
-It needs no OpenCV, so that commands that read records and no images begin fast.
+It does not need OpenCV, so commands that read records and no images start fast.
 """
 
 import sys
@@ -17,7 +17,7 @@ from detcli.storage.file_names import did_you_mean
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]
-"""Parses a line as a record; raises ValueError or RecursionError if it is none."""
+"""Parses a line as a record; raises ValueError or RecursionError if it is not one."""
 
 WITHOUT_RECORD = frozenset({b"", b"[", b"]"})
 """Lines of an array of records, besides those of the records."""
@@ -50,7 +50,7 @@ def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJso
     """Yield the records on standard input; `parse` is that of `read_file`.
 
     Raises:
-        SourceError: It is closed, or holds no text.
+        SourceError: It is closed, or is not text.
         UsageError: A line is not a record.
     """
     if sys.stdin is None:

@@ -61,7 +61,7 @@ def place_of(record: RecordJson) -> str:
     """Return what an image shares with others of its camera.
 
     Returns:
-        The folder of an image, `.` without one; for a frame, the source of its video or camera.
+        The folder of an image, `.` if it has none; for a frame, the source of its video or camera.
 
     Examples:
         >>> place_of({"source": "card1/site7/a.jpg"})
@@ -88,11 +88,11 @@ def fractions_of(detection: DetectionJson, record: RecordJson) -> tuple[float, f
 def overlap_enough(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether two boxes overlap with an IoU of `MIN_IOU` or more, as boxes of a group do.
 
-    It computes what `overlap` does, but of two boxes a hundred times as fast.
+    It computes what `overlap` does, but a hundred times as fast for two boxes.
 
     Args:
         first: x1, y1, x2 and y2.
-        second: The same of the other box.
+        second: The same for the other box.
     """
     first_x1, first_y1, first_x2, first_y2 = first
     second_x1, second_y1, second_x2, second_y2 = second
@@ -108,7 +108,7 @@ def overlap_enough(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 class RepeatFinder:
-    """Collects the boxes of all records, and then tells which of them repeat.
+    """Collects the boxes of all records, and then determines which of them repeat.
 
     A group is a box and all boxes of its class and camera that overlap it with an IoU of `MIN_IOU`
     or more, in `MIN_IMAGES` images or more. The boxes take turns, the highest score first, and a
@@ -220,7 +220,7 @@ def _members_by_box(
         scores: `(N,)`.
 
     Returns:
-        For each box that began a group, by its number from 0: the numbers of all boxes in it.
+        For each box that began a group, by its index from 0: the indices of all boxes in it.
     """
     nearby = NearbyBoxes(boxes, kinds)
     x1, y1, x2, y2 = boxes.T
@@ -341,7 +341,7 @@ class NearbyBoxes:
         return np.bincount(first_indices[overlaps], minlength=len(box_numbers))
 
     def _ranges_near(self, box_numbers: _Integers) -> _Ranges:
-        """Find the boxes near some boxes: where those of the 16 cells around each begin and end.
+        """Find the boxes near given ones: where those of the 16 cells around each begin and end.
 
         Args:
             box_numbers: `(M,)`.
@@ -411,7 +411,7 @@ def _sides_and_middles(boxes: _Boxes) -> tuple[_Boxes, _Boxes]:
 
 
 def _cell_sizes(size_levels: _Integers) -> _Boxes:
-    """Return the width and height of the cells in the grids of some size levels.
+    """Return the width and height of the cells in the grids of the given size levels.
 
     A cell is twice as wide as the largest distance, along x, between the middles of two boxes that
     overlap, if one of them is as wide as any that a box of this level can overlap. So the middles

@@ -30,7 +30,7 @@ UNREAD = {"meta", "part"}  # fields that are checked where they are read
 ANY_OBJECT = {"settings", "provenance"}  # objects whose fields differ by version
 
 FIELDS_OF_FAILED_INPUT: tuple[str, ...] = ("schema_version", "source", "error")
-"""The fields that the record of an input must have that could not be read or detected."""
+"""The fields that a record must have whose input could not be read or detected."""
 
 FIELDS_OF_IMAGE: tuple[str, ...] = ("schema_version", "source", "width", "height", "detections")
 """The fields that the record of any other input must have."""
@@ -85,7 +85,7 @@ def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a
 
 
 def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -> str | None:  # noqa: ANN401
-    """Check that a value of JSON has a type, and say what is wrong with it.
+    """Check that a JSON value has the expected type, and return what is wrong with it.
 
     Args:
         value: The value, which others may have written.
@@ -139,7 +139,7 @@ def _fault_of_fields(
     typed_dict: Any,  # noqa: ANN401
     required: Collection[str],
 ) -> str | None:
-    """Check the fields of an object of JSON, and say what is wrong with the first that is faulty.
+    """Check the fields of a JSON object, and return what is wrong with the first faulty one.
 
     Args:
         fields: The object; fields that its TypedDict does not name are not checked.
@@ -169,7 +169,7 @@ def _describe(value: Any) -> str:  # noqa: ANN401 - of a record that others wrot
 
 
 def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
-    """Read some fields of a JSON object that others wrote, and convert each with its reader.
+    """Read the given fields of a JSON object that others wrote, and convert each with its reader.
 
     Args:
         where: The name of the object in errors, such as "images[3]".
@@ -215,7 +215,7 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
 
     Args:
         fields: The value, which others may have written. If it is an error whose hint is null, the
-            hint is replaced by an empty text, in place.
+            hint is replaced by an empty string, in place.
 
     Returns:
         The record. It has all fields that every reader needs; any other field may be missing.
@@ -289,7 +289,7 @@ _OUTLINE_TYPES: dict[str, type] = {
 def parse_outline(line: bytes) -> RecordJson:
     """Parse a line of JSON Lines as a record, without checking the individual detections.
 
-    This is for those who read a million records to know which inputs they are of. It takes a
+    This is for those who read a million records to know which inputs they belong to. It takes a
     quarter of the time of `parse_record`, most of which goes into detections. A record that fails
     this quick check, such as that of a failed input, goes through the full one.
 
@@ -308,7 +308,7 @@ def _has_usual_outline(fields: Fields) -> bool:
 
     Such a record has no other fields than most records have, with values of the right types. The
     detections are not looked at. If this is False, the object may still be a record: the full check
-    has to tell.
+    decides.
     """
     for name, value in fields.items():
         if type(value) is not _OUTLINE_TYPES.get(name):
@@ -331,7 +331,7 @@ def _are_usual_detections(detections: list[Any]) -> bool:
     """Return whether every item of a JSON list is an ordinary detection, by a quick check.
 
     Such a detection has exactly the fields of `_USUAL_DETECTION`, without those that only options
-    add. If this is False, the items may still be detections: the full check has to tell.
+    add. If this is False, the items may still be detections: the full check decides.
     """
     for detection in detections:
         if type(detection) is not dict or detection.keys() != _USUAL_DETECTION:
@@ -368,13 +368,13 @@ def parse_scored(line: bytes) -> RecordJson:
 
 
 FIELDS_TO_CHECK = frozenset({"zones", "classified", "repeated"})
-"""Fields of a detection that commands which count scores look at, too."""
+"""Fields of a detection that commands that count scores also look at."""
 
 
 def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
     """Return whether a detection has a class and a score, and no zones or repeats: a quick check.
 
-    If this is False, the JSON value may still be a detection: the full check has to tell.
+    If this is False, the JSON value may still be a detection: the full check decides.
     """
     if type(detection) is not dict or not FIELDS_TO_CHECK.isdisjoint(detection):
         return False

@@ -137,7 +137,7 @@ class _BoxesOfClasses:
         """Determine which candidates, `(C,)`, are the first, or overlap it and have its class."""
         classes = self._class_id[candidates]
         is_blended = self._overlaps(candidates, candidates[:1]) & (classes == classes[0])
-        is_blended[0] = True  # also if it has no area
+        is_blended[0] = True  # even if it has no area
         return np.asarray(is_blended)
 
     def without_duplicates(self, candidates: Indices, survivors: Indices) -> Indices:

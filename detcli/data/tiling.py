@@ -96,7 +96,7 @@ def _merge_areas(
     assignment = _Assignment(candidates)
 
     # The last key of `lexsort` is the first to decide: uncut detections come before cut ones. In
-    # both groups, the highest score comes first, and of equal scores that of the lower area.
+    # both groups, the highest score comes first, and among equal scores that of the lower area.
     order = np.lexsort([-candidates.score, candidates.is_cut])
     for detection_index in order.tolist():
         if detection_index not in assignment.representatives:

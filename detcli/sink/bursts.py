@@ -22,13 +22,13 @@ class BurstSink:
 
         Args:
             sink: Gets all records at the end, in their order; it is closed with this one.
-            gap_s: How many seconds the photographs of a burst are apart at most.
+            gap_s: The maximum number of seconds between the photographs of a burst.
         """
         self._sink = sink
         self._gap_s = gap_s
         self._finder = BurstFinder()
         self._collected_file = temporary()  # one record per line, in JSON
-        self._is_passed_on = False  # whether the other sink has got the records
+        self._is_passed_on = False  # whether the other sink has received the records
 
     def write(self, record: Encodable) -> None:
         """Collect a record."""

@@ -1,9 +1,9 @@
 """Names that runs at work have taken in a folder, so that none writes over another's files.
 
 The file that marks a folder has a line for each name, with the run and the input that it is for.
-Each run at work holds a shared lock on it, and one that finds no other at work begins it anew. So
-two runs at the same time share the names of a folder as the inputs of one run do. Where a system
-has no such locks, as Windows and some network drives, names are not shared.
+Each run at work holds a shared lock on it, and one that finds no other at work starts it from
+scratch. So two runs at the same time share the names of a folder as the inputs of one run do. Where
+there are no such locks, as on Windows and some network drives, names are not shared.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from detcli.storage.folder import NO_LINK, NO_WAIT
 class Claims:
     """The file names in one folder that this run and others at work have taken for their inputs.
 
-    They are in a file of the folder, a JSON list `[run, name, prefixes, input]` a line.
+    They are in a file of the folder, with a JSON list `[run, name, prefixes, input]` on each line.
     """
 
     def __init__(self, claims_file: Path) -> None:
@@ -46,7 +46,7 @@ class Claims:
         self._input_of_prefix: dict[str, str] = {}
         self._read_until = 0  # position in the file, in bytes
 
-        # Of the file of claims; None where runs cannot share names.
+        # The descriptor of the file of claims; None where runs cannot share names.
         self._descriptor = self._open_with_shared_lock()
         if self._descriptor is not None:
             weakref.finalize(self, _leave, self._descriptor)
@@ -61,7 +61,8 @@ class Claims:
                 begin with; folded, as `fold` in `sink/unique_names.py` does.
             prefixes: The prefixes of files that could give this name: `a_` for `a_1.jpg`.
             input_hash: A hash of the input's path, the same in every run.
-            is_new: Whether the input is another one in every run, as a camera or standard input.
+            is_new: Whether the input is a different one in every run, such as a camera or standard
+                input.
 
         Returns:
             Whether this run has the name now; always True where runs cannot share names.

@@ -18,7 +18,7 @@ WHITE = (255, 255, 255)
 
 WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
-FIRST_ZONE_COLOUR = 40  # number of the first colour for zones
+FIRST_ZONE_COLOUR = 40  # index of the first colour for zones
 
 
 def colour_of(number: int) -> Colour:
@@ -29,7 +29,7 @@ def colour_of(number: int) -> Colour:
 
 
 def shaded(colour: Colour, shade_number: int) -> Colour:
-    """Return a lighter or darker shade of a colour, by its number in SHADES."""
+    """Return a lighter or darker shade of a colour, by its index in SHADES."""
     white_share, black_share = SHADES[shade_number]
     blue, green, red = (
         round((value + white_share * (255 - value)) * (1 - black_share)) for value in colour

@@ -46,7 +46,7 @@ class DatasetSink:
     """Writes each image or frame with its labels, and a description of the whole.
 
     The dataset only grows. An image that it has already, by name and content, keeps its labels,
-    which may have been corrected; another image of that name gets a number. The description
+    which may have been corrected; a different image of that name gets a number. The description
     comes first and an image after its labels, so whenever a run ends, the dataset is complete. An
     input that failed is not part of it; one without detections is, with an empty file of labels,
     which trainers take as background.
@@ -55,7 +55,7 @@ class DatasetSink:
     writes an image with its labels.
 
     Raises:
-        UsageError: The folder has a dataset of other classes.
+        UsageError: The folder has a dataset with different classes.
         OutputError: The folder cannot be written to.
     """
 
@@ -119,7 +119,7 @@ class DatasetSink:
         """Return whether the dataset has its description, `data.yaml`.
 
         Raises:
-            UsageError: It describes a dataset of other classes.
+            UsageError: It describes a dataset with different classes.
         """
         description = self._path / "data.yaml"
         if not os.path.lexists(description):

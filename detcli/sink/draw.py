@@ -18,10 +18,11 @@ from detcli.sink.draw_labels import MIN_TEXT, Label, draw_label, draw_labels, la
 
 Vertices = npt.NDArray[np.floating[Any]]  # (K, 2), of a path
 
-CASING = 3  # a colour stands between lines of a third of its width and brightness
+CASING = 3  # a line lies between two dark ones of a third of its width and brightness
 MIN_DISTANCE = 30  # in CIE L*a*b*, chroma halved; a line on nearer colours gets a casing
-EDGE_PIXELS = 15  # over which the colour beside a thin line is averaged, so that casings hold on
-FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
+# the colour beside a thin line is averaged over these, so that casings are continuous
+EDGE_PIXELS = 15
+FARTHEST = 32_000  # OpenCV draws lines up to this many pixels from the corner
 SIDE_PER_LINE_WIDTH = 280  # an image 560 pixels wide and high has lines of 2 pixels,
 SIDE_PER_TEXT_SIZE = 40  # and text of 14 pixels
 MAX_TEXT = 32  # characters of what a symbol says
@@ -109,7 +110,7 @@ def _labels(detections: Detections, colours: Sequence[Colour], style: Style) -> 
 
 
 def _track_numbers(detections: Detections) -> list[int]:
-    """Return the number of each detection's track; -1 without a track."""
+    """Return the id of each detection's track; -1 if it has none."""
     if detections.track_id is None:
         return [-1] * len(detections)
     track_numbers: list[int] = detections.track_id.tolist()
@@ -134,7 +135,7 @@ def detection_colours(detections: Detections) -> list[Colour]:
 
 
 def _class_colours(detections: Detections) -> list[Colour]:
-    """Choose the colour of each detection by its class, in other shades where boxes touch.
+    """Choose the colour of each detection by its class, in different shades where boxes touch.
 
     So touching boxes of the same class can be counted. The best of them has the colour of the class
     itself. Each of the others has the shade that is rarest among the better ones that it touches.
@@ -171,7 +172,7 @@ def _label_text(
         score: The score, from 0 to 1.
         track_number: The id of the track; 0 or less if there is none.
         barcode: The barcode that was read in the box, whose text is appended.
-        style: Whether the name and the score are part of labels; without both, the text is empty.
+        style: Whether the name and the score are part of labels; without either, the text is empty.
     """
     parts = []
     if "name" in style.label_parts:
@@ -330,7 +331,7 @@ def draw_path(
 def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: int) -> None:
     """Draw zones and lines, each in a different colour and with a caption at its highest point.
 
-    The polygons in which nothing counts are made dim first. Lines are drawn as arrows.
+    The polygons whose detections are ignored are dimmed first. Lines are drawn as arrows.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -357,7 +358,7 @@ def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: i
 def _draw_arrow(canvas: Pixels, ends: Points, colour: Colour, line_width: int) -> None:
     """Draw a line between two ends `(2, 2)` as an arrow, which is twice as wide as other lines.
 
-    The arrow says where left and right are: crossings to either side are counted apart.
+    The arrow shows where left and right are: crossings to either side are counted separately.
     """
     start, end = _whole_pixels(ends).tolist()
     for stroke in _casing_and_line(colour, line_width):

@@ -14,7 +14,8 @@ from detcli.sink.label_layout import Corner, LabelLayout
 
 SEMIBOLD = 600  # font weight, 400 is regular
 MIN_TEXT = 10  # pixels; smaller text cannot be read
-TEXT_SCALES = (1.0, 0.8, 0.65)  # text sizes that are tried for all labels, of the usual one
+# text sizes that are tried for all labels, as shares of the usual one
+TEXT_SCALES = (1.0, 0.8, 0.65)
 MAX_UNPLACED = 0.1  # share of the labels that may have no room before a smaller size is tried
 USUAL_COVERAGE = 0.15  # share of a box that all labels together may cover
 RELAXED_COVERAGE = 0.3  # the same for a label that has no room otherwise
@@ -41,7 +42,7 @@ def draw_labels(
         canvas: `(H, W, 3)`, which is drawn on.
         labels: The most important first, which chooses its position first.
         visible: `(N, 4)`, the boxes that labels may cover only in part.
-        text_size: Height of the text in pixels, unless it is smaller for want of room.
+        text_size: Height of the text in pixels, unless lack of room makes it smaller.
         line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
     # A line lies on the edge of its box, with half of its width on each side. So boxes with their

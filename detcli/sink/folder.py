@@ -49,7 +49,7 @@ class OutputFolder:
     `pics/a/bus.jpg`, when `pics` was named. A second input of the same path gets a hash of its
     whole name: `bus-1f3c9b20.txt`. So a later run gives each input the same names again, and
     replaces what it has in a folder that detcli made. In any other folder nothing is replaced.
-    Nor is what came from standard input or a live source, which are another input in every run.
+    Nor is what came from standard input or a live source, which are a different input in every run.
 
     All files lie in this folder, whatever the inputs are called and whatever links are in it.
 
@@ -155,7 +155,7 @@ class OutputFolder:
         return f"{self._prefixes.state_of(record)}_{record.origin.frame}"
 
     def path_of_numbered_file(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
-        """Choose the path of one of several files of a record or a video, as of a crop.
+        """Choose the path of one of several files of a record or a video, such as a crop.
 
         Their names end with a number: `bus_0`, `bus_1`. Where a file that must not be replaced has
         the name, a second number is added: `bus_0_2`.
@@ -278,9 +278,9 @@ class OutputFolder:
     def _claim_usual_name(self, name: str, suffix: str, origin: Origin) -> None:
         """Claim the name that an input's files usually have, unless another run at work has it.
 
-        If another run has it for another input, this input gets its name with a hash, which is the
-        same in every run: `bus-1f3c9b20.jpg` instead of `bus.jpg`. For that the name is withheld
-        from the inputs of this run.
+        If another run has it for a different input, this input gets its name with a hash, which is
+        the same in every run: `bus-1f3c9b20.jpg` instead of `bus.jpg`. For that the name is
+        withheld from the inputs of this run.
 
         Args:
             name: The usual name, without its suffix.
@@ -336,8 +336,8 @@ class OutputFolder:
             origin: The input that the file is for.
 
         Returns:
-            Whether this run may use the name. False if another run at work has claimed it for
-            another input.
+            Whether this run may use the name. False if another run at work has claimed it for a
+            different input.
         """
         if self._claims is None:  # somebody else made the folder, so nothing is claimed in it
             return True

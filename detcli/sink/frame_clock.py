@@ -6,9 +6,9 @@ from detcli.data.record import Origin, Video
 
 MIN_RATE = 1 / 3600  # frames per second; other rates are measurement errors
 MAX_RATE = 1000.0
-LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
+LIVE_RATE = 30.0  # frames per second of a live source, as it has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
-MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage
+MAX_FRAME_S = 3600.0  # maximum time for which one frame of a file is shown; more is damage
 
 
 class FrameTime(NamedTuple):

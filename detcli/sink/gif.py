@@ -1,7 +1,7 @@
 """Loops: the first seconds of annotated videos as animated GIFs, which play in any chat or page.
 
-By Pillow. A loop has one palette for all its frames, and stores only the pixels of a frame that
-have changed, so that nothing flickers and the file is small.
+Pillow writes them. A loop has one palette for all its frames, and stores only the pixels of a frame
+that have changed, so that nothing flickers and the file is small.
 """
 
 import io
@@ -33,14 +33,14 @@ with loading("Pillow", INSTALL):
     from PIL import Image
 
 PaletteIndices = npt.NDArray[np.uint8]
-"""`(H, W)`, for each pixel the number of its colour in the palette."""
+"""`(H, W)`, for each pixel the index of its colour in the palette."""
 
 SUFFIX = ".gif"
 MAX_BYTES = 5_000_000  # a file has fewer
 TICKS_PER_S = 100  # GIF counts time in hundredths of a second
 MS_PER_TICK = 10
 MIN_TICKS = 2  # a frame that is shown for less is shown for ten ticks by browsers
-MAX_RATE = 12.5  # frames per second, of those of the source
+MAX_RATE = 12.5  # the maximum number of frames per second
 RATE_TOLERANCE = 0.01  # of MAX_RATE
 TIME_TOLERANCE_S = 0.005  # the times of frames may be rounded by this much
 
@@ -61,7 +61,7 @@ class LoopForm(NamedTuple):
     """How large a loop is, and how many of the frames that were collected it has."""
 
     longest_side: int  # in pixels; smaller images keep their size
-    step: int  # 1 for all frames, 2 for every second one
+    step: int  # 1 for all frames, 2 for every other one
 
 
 FORMS = (
@@ -137,9 +137,9 @@ class GifSink(PerVideo["AnnotatedLoop"]):
 
 
 class AnnotatedLoop:
-    """Collects the first annotated frames of one video in small, and writes them as a GIF.
+    """Collects the first annotated frames of one video, scaled down, and writes them as a GIF.
 
-    The loop ends early where the frames get another size.
+    The loop ends early where the frames get a different size.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class AnnotatedLoop:
         """Add the annotated frame of a record, if it falls into the loop and one is due.
 
         The first frame begins the loop. The first one after its end, or of a different size,
-        finishes it: the GIF is written. A frame that could not be read is left out, and the one
-        before it is shown for longer.
+        finishes it: the GIF is written. A frame that could not be read is left out, and the
+        previous one is shown for longer.
 
         The GIF is listed as a saved file of each record in its time. That includes records whose
         frame is left out, since none was due.
@@ -253,8 +253,8 @@ class AnnotatedLoop:
 def _frame_interval_s(rate: float) -> float:
     """Compute the time between two frames of a loop, in seconds.
 
-    A loop has every n-th frame of the source, so that they are evenly apart. It has at most
-    MAX_RATE frames per second: of a source with 30, it has every third frame, so 10 per second.
+    A loop has every n-th frame of the source, so that they are evenly spaced. It has at most
+    MAX_RATE frames per second: from a source with 30, it has every third frame, so 10 per second.
 
     Args:
         rate: Frames per second of the source.
@@ -263,7 +263,7 @@ def _frame_interval_s(rate: float) -> float:
         >>> _frame_interval_s(25), _frame_interval_s(30)
         (0.08, 0.1)
     """
-    # The tolerance lets a source of 25.01 frames have every second one, like one of 25.
+    # With the tolerance, every other frame of a source of 25.01 is taken, as of one of 25.
     step = max(1, math.ceil(rate / MAX_RATE - RATE_TOLERANCE))
     return step / rate
 
@@ -346,7 +346,7 @@ def _encode(frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Col
     Args:
         frames: At least one; all are the same size.
         end_s: Until when the last frame is shown.
-        box_colours: BGR, colours that the palette has for sure.
+        box_colours: BGR, colours that the palette is sure to have.
     """
     palette = _palette_of(frames, box_colours)
     images = []
@@ -417,7 +417,7 @@ def _filled_palette(colours: Pixels) -> Pixels:
     """Drop duplicate colours, and add greys until the palette is full.
 
     No two colours may be equal, as Pillow looks them up by value. The last colour is a grey that no
-    pixel gets, as its number, `UNCHANGED`, stands for transparent pixels.
+    pixel gets, as its index, `UNCHANGED`, stands for transparent pixels.
 
     Args:
         colours: `(N, 3)`, red, green and blue of at most `COLOUR_COUNT` colours.
@@ -448,7 +448,7 @@ def _weigh_rare_colours(samples: Pixels) -> Pixels:
         samples: `(N, 3)`, blue, green and red.
 
     Returns:
-        `(M, 3)`: of each group its first sample, repeated as often as the group counts.
+        `(M, 3)`: for each group, its first sample, repeated as often as the group counts.
     """
     coarse_samples = (samples // SIMILAR).astype(np.int64)  # equal for similar colours
     group_numbers = coarse_samples @ np.array([1 << 16, 1 << 8, 1])  # (N,), 8 bits for each channel
@@ -463,11 +463,11 @@ def _to_pillow(image: Pixels) -> Image.Image:
 
 
 def _changed_indices(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[PaletteIndices]:
-    """Yield for each frame the number in the palette of each pixel's colour.
+    """Yield for each frame the index in the palette of each pixel's colour.
 
-    From the second frame on, pixels whose colour stays have the number `UNCHANGED`, which takes few
-    bytes. A pixel that hardly differs from what is shown keeps its colour, since that is noise: it
-    would take most of the bytes, and flicker.
+    In the second frame and all later ones, pixels whose colour stays have the index `UNCHANGED`,
+    which takes few bytes. A pixel that hardly differs from what is shown keeps its colour, since
+    that is noise: it would take most of the bytes, and flicker.
 
     Args:
         frames: The frames of the loop.

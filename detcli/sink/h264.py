@@ -1,4 +1,4 @@
-"""H.264 in MP4, with the sound of its source: what browsers, phones and editors play. By PyAV."""
+"""H.264 in MP4, with the sound of its source, by PyAV: what browsers, phones and editors play."""
 
 import contextlib
 import io
@@ -38,10 +38,10 @@ MIN_SEEK_S = (
 SECONDS_BEFORE_SEEK = 1  # to read from a little earlier: packets that come too early are dropped
 TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 
-# What PyAV raises for a damaged file. TypeError comes of times that are missing, ArithmeticError
-# of numbers that have more than 64 bits.
+# What PyAV raises for a damaged file. TypeError comes from missing times, ArithmeticError from
+# numbers of more than 64 bits.
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
-DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this many pixels more
+DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this many more pixels
 SOUND_LEFT_OUT = "%s: its sound is left out: %s"  # a warning: the source, and why
 
 METADATA_IS_LENIENT_FROM = 19
@@ -175,8 +175,8 @@ class Sound:
     def _copied_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
         """Yield the source's audio packets without encoding them again, for the annotated video.
 
-        Their timestamps are moved so that 0 is the first frame of the annotated video. Of the
-        packets that end before that, only the last is written.
+        Their timestamps are moved so that 0 is the first frame of the annotated video. Only the
+        last of the packets that end before that is written.
 
         Args:
             track: The audio track of the annotated video, to which the packets will belong.
@@ -222,10 +222,10 @@ class Sound:
         yield from _with_times(track.encode(None))  # what the encoder has left
 
     def _decoded_frames(self) -> Iterator[av.AudioFrame]:
-        """Decode the source's sound from the first frame of the annotated video on.
+        """Decode the source's sound, starting at the first frame of the annotated video.
 
         A frame of sound is a block of samples. Timestamps are moved so that 0 is the first frame
-        of the annotated video; blocks that are not later than the one before are left out.
+        of the annotated video; blocks that are not later than the previous one are left out.
         """
         last_timestamp = None
         for frame in self._all_decoded_frames():
@@ -254,7 +254,7 @@ def _with_times(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]"
 
 
 def _first_frame_s(source: av.container.InputContainer) -> float:
-    """Return the timestamp of a video's first frame in seconds; 0 if the file does not say it.
+    """Return the timestamp of a video's first frame in seconds; 0 if the file does not say.
 
     Frames and sound need not begin at 0, as in the recording of a broadcast.
     """
@@ -323,7 +323,7 @@ def _open_audio_track(address: str, start_s: float) -> Sound | None:
     return None
 
 
-TICKS = 120_000  # in a second: frames of all usual rates, as 24000/1001, come at whole ticks
+TICKS = 120_000  # in a second: frames of all usual rates, such as 24000/1001, come at whole ticks
 THREADS = 4  # each holds a frame, and the network needs the processor as well
 BT709 = 1  # the colours that a player assumes of a video in HD, as FFmpeg numbers them
 LIMITED = 1  # the range of these colours
@@ -444,8 +444,8 @@ class H264Encoder:
 
         Args:
             image: `(height, width, 3)`, of the shape that the encoder was opened with.
-            time_s: When the frame is shown, in seconds from the start of the video. A frame that
-                is not later than the one before is shown right after it.
+            time_s: When the frame is shown, in seconds from the start of the video. A frame that is
+                not later than the previous one is shown right after it.
         """
         with _ffmpeg_errors_as_oserror():
             frame = self._video_frame(image)
@@ -453,7 +453,8 @@ class H264Encoder:
             frame.pts = self._last_timestamp
             frame.time_base = Fraction(1, TICKS)
             self._add_sound(time_s)
-            # The encoder keeps frames for a while: these packets are of earlier ones, or none.
+            # The encoder keeps frames for a while: these packets belong to earlier ones, or there
+            # are none.
             packets = self._stream.encode(frame)
         self._mux(packets)
         self.count += 1
@@ -467,7 +468,7 @@ class H264Encoder:
         return self._reformatter.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
 
     def _count_encoded(self, packets: Sequence["av.Packet[Any]"]) -> None:
-        """Count the frames that have left the encoder, a packet each, and note the largest size.
+        """Count the frames that have left the encoder, one per packet, and store the largest size.
 
         The first sizes replace the estimate that stands for them until then.
         """

@@ -1,4 +1,4 @@
-"""Images in a folder: annotated inputs, and crops; with what they must not show hidden."""
+"""Images in a folder: annotated inputs, and crops; what they must not show is hidden."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ ONLY_THE_BOX = CropShape()
 
 
 class CropSink(FolderSink):
-    """Writes each detection as an image: `person/bus_0.jpg` for class, input and number.
+    """Writes each detection as an image: `person/bus_0.jpg` for class, input and index.
 
     A detection outside its image has none.
     """
@@ -136,7 +136,7 @@ def crop(image: Pixels, box: Boxes, shape: CropShape = ONLY_THE_BOX) -> Pixels:
 
 
 def _margins(width: float, height: float, margin: CropMargin | None) -> tuple[float, float]:
-    """Return the margin to the left and right of a box of a size, and that above and below."""
+    """Return the margin left and right of a box of the given size, and that above and below."""
     if margin is None:
         return 0.0, 0.0
     if margin.in_percent:
@@ -195,7 +195,7 @@ def encode(image: Pixels, record: Record) -> tuple[bytes, str]:
         OutputError: Neither the format nor PNG takes an image of this size.
     """
     suffixes = [_preferred_suffix(record.origin)]
-    if ".png" not in suffixes:  # formats limit the size: WebP takes up to 16383 pixels a side
+    if ".png" not in suffixes:  # formats limit the size: WebP takes up to 16383 pixels per side
         suffixes.append(".png")
     for suffix in suffixes:
         try:
@@ -224,11 +224,11 @@ def _preferred_suffix(origin: Origin) -> str:
 SAMPLES = 4  # colours along the longer side of a box that blurring and pixelating leave
 GREY = 114
 REMEMBERED_TRACKS = 10_000
-"""Hidden tracks of a video that are known, as a stream may never end."""
+"""How many hidden tracks of a video are remembered, as a stream may never end."""
 
 
 class Anonymizer:
-    """Hides objects of some classes in images, and the text of barcodes that are hidden.
+    """Hides objects of the given classes in images, and the text of barcodes that are hidden.
 
     To be called before anything leaves out detections, such as marks: what the model found is
     hidden, whether records name it or not. Boxes stay as they are. It has to be called once for
@@ -277,7 +277,7 @@ class Anonymizer:
         return replace(record, picture=anonymous_image, detections=detections)
 
     def count(self, detections: Detections | None) -> int:
-        """Count the detections that are of hidden classes."""
+        """Count the detections that have a hidden class."""
         if detections is None:
             return 0
         return int(self._is_hidden(detections).sum())
@@ -381,7 +381,7 @@ class WithoutRepeats:
 
 
 class OnlyDetections:
-    """Hands records with detections on to a sink, which so keeps no image without any."""
+    """Hands only records with detections on to a sink, so that it keeps no image without any."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -411,7 +411,7 @@ def hidden(image: Pixels, boxes: Boxes, method: str, margin: float = BLUR_MARGIN
     margins = np.tile(widths_and_heights, 2) * outward  # (N, 4) in pixels
     wider_boxes = clipped(visible_boxes + margins, (height, width))
 
-    # All pixels that a box touches are hidden, even by a part of them.
+    # All pixels that a box touches are hidden, even if it covers only a part of them.
     left_top = np.floor(wider_boxes[:, :2])
     right_bottom = np.ceil(wider_boxes[:, 2:])
     whole_pixels = np.hstack([left_top, right_bottom]).astype(int)

@@ -56,7 +56,7 @@ def _stem_of_address(address: str) -> str:
 def beginnings_of_roots(roots: Iterable[str]) -> list[str]:
     """Return what the paths of inputs from folders and glob patterns begin with.
 
-    The longest comes first: of nested folders, the inner one decides.
+    The longest comes first: if folders are nested, the inner one decides.
     """
     beginnings = set()
     for root in roots:
@@ -95,7 +95,7 @@ def _common_beginning(root: str) -> str | None:
 
 
 def hash_of_input(origin: Origin) -> str:
-    """Return a hash that tells an input from others of its name, the same in every run."""
+    """Return a hash that tells an input from others with its name, the same in every run."""
     path = origin.source
     if origin.path is not None or "://" not in path:
         path = os.path.abspath(origin.path or path)  # noqa: PTH100 - keeps links

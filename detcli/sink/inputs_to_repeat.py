@@ -11,7 +11,7 @@ from detcli.data.record import name_of
 
 
 class InputsToRepeat:
-    """Tells whether the input of a record is detected again.
+    """Determines whether the input of a record is detected again.
 
     These are inputs that failed, frames whose annotated video is missing, and all inputs of the
     sources that are added.
@@ -49,7 +49,7 @@ class InputsToRepeat:
             records: The fields of all records, in the order of the journal; empty for a damaged
                 line.
         """
-        last_video: str | None = None  # None if the last record is not of a video file
+        last_video: str | None = None  # None if the last record does not belong to a video file
         for record in records:
             is_start_of_run = "settings" in record
             if is_start_of_run and last_video is not None:
@@ -114,7 +114,7 @@ class InputsToRepeat:
 
 
 def _video_file_of(record: Fields) -> str | None:
-    """Return the name of the video file that a record is a frame of; None if it is another input.
+    """Return the name of the video file that a record is a frame of; None for other inputs.
 
     A frame of a camera or stream has the time of day, and does not come from a file.
     """

@@ -8,8 +8,8 @@ Each record has the size and time of its file, as far as it has one. An input wh
 since is processed again; its new records say which ones they replace, and those go when the run
 ends, or when the next one begins after a kill.
 
-The first record of a run carries its settings. A later run with other settings is refused, since
-half of the file would answer another question.
+The first record of a run carries its settings. A later run with different settings is refused,
+since half of the file would answer a different question.
 """
 
 import contextlib
@@ -92,13 +92,13 @@ class Journal:
             path: The file of the journal.
             settings: The settings that the detections of this run depend on. They are written with
                 the first record, unless the journal has the same already.
-            implied: Names of settings that follow from others, so that they are not compared.
-            force: Whether a journal of a run with other settings is continued.
+            implied: The names of settings that follow from others, so that they are not compared.
+            force: Whether a journal of a run with different settings is continued.
             videos: The folder of the annotated videos. A video that was cut off by a kill is not in
                 it; its frames are detected again, so that it becomes whole.
             show: Shows the progress of reading a large file.
             before_sync: Is called before the records are put on the disk, so that what other
-                outputs have of them is there first; None if there are no such outputs.
+                outputs have of them gets there first; None if there are no such outputs.
 
         Raises:
             UsageError: The file is not a journal, has different settings, or is in use by another
@@ -116,7 +116,7 @@ class Journal:
         self._last_sync_s = 0.0  # on the monotonic clock
         # A stamp is size and time of an input's file, as it was when its record was made.
         self._changed: dict[str, str] = {}  # stamps of sources whose file has changed since
-        self._replaced: dict[str, str] = {}  # the same, of changed sources with new records
+        self._replaced: dict[str, str] = {}  # the same, for changed sources with new records
         self._not_compared: set[str] = set()  # skipped sources whose records have no stamp
         try:
             self._inputs_to_repeat = InputsToRepeat(videos)
@@ -134,9 +134,9 @@ class Journal:
 
         Then decide whether this run writes its settings with its first record, as runs usually do.
         To a later run with tracking, settings in the middle of the file show where a new run began.
-        The run before may have been killed within a video, so its last video is tracked again. That
-        is not needed for this file: after the removal, all of its videos are complete. So if this
-        run tracks with the same settings, it does not write them: `_settings` becomes None.
+        The previous run may have been killed within a video, so its last video is tracked again.
+        That is not needed for this file: after the removal, all of its videos are complete. So if
+        this run tracks with the same settings, it does not write them: `_settings` becomes None.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -213,11 +213,11 @@ class Journal:
         return True
 
     def _notice_change(self, source: str, stamp_now: str | None) -> bool:
-        """Return whether the file of an input has changed since its record was made, and note it.
+        """Return whether an input's file has changed since its record was made, and store that.
 
         The stamp of the file, a string with its size and time, is compared with the one in the
-        record. A changed input is noted in `_changed`. If the record has no stamp, the input counts
-        as unchanged, and is noted in `_not_compared`.
+        record. A changed input is stored in `_changed`. If the record has no stamp, the input
+        counts as unchanged, and is stored in `_not_compared`.
 
         Args:
             source: The name of the input in records.
@@ -439,7 +439,7 @@ class Journal:
         return not is_old_record
 
     def _read_records(self) -> "_Contents":
-        """Read all records of earlier runs, and note what each says about its input.
+        """Read all records of earlier runs, and store what each says about its input.
 
         For that, `_note_record` fills `_recorded_inputs` and `_replaced`, and adds sources to
         `_inputs_to_repeat`.
@@ -458,11 +458,11 @@ class Journal:
             run_settings = record.get("settings", run_settings)
             is_done = self._inputs_to_repeat.is_done(record)
             if is_done:
-                # Version 0.1.0 wrote no other settings than the model.
+                # Version 0.1.0 wrote no settings but the model.
                 last_settings = run_settings or {"model": record.get("model")}
             self._note_record(record, is_done=is_done)
 
-            # A record with `replaces` is there if a run was killed before it removed the old one.
+            # A record keeps `replaces` if a run was killed before it removed the old one.
             is_replacement = "replaces" in record
             has_old_form = line.startswith(VERSION_1_START)
             if not is_done or is_replacement or has_old_form:
@@ -472,7 +472,7 @@ class Journal:
     def _note_record(self, record: Fields, *, is_done: bool) -> None:
         """Store what a record says about its input: that it is done, or has to be repeated.
 
-        If it replaces an older record, the stamp of that is noted in `_replaced`.
+        If it replaces an older record, the stamp of that one is stored in `_replaced`.
 
         Args:
             record: The fields of the record; empty for a damaged line.
@@ -495,7 +495,7 @@ class Journal:
     ) -> bool:
         """Compare the settings of this run with those that records were made with.
 
-        Version 0.1.0 recorded no other setting than the model. Then only the model is compared.
+        Version 0.1.0 recorded no setting but the model. Then only the model is compared.
 
         Args:
             settings: The settings of this run, by name.
@@ -532,7 +532,7 @@ class Journal:
         to be written. On Windows it is closed here, as an open file cannot be replaced there.
 
         Args:
-            can_stay: Tells by the fields of a record whether it stays; they are empty for a damaged
+            can_stay: Returns whether a record stays, by its fields, which are empty for a damaged
                 line.
         """
         new_file = AtomicFile(self._target)
@@ -550,11 +550,11 @@ class Journal:
         """Yield the lines of the records that stay, as written to the new file.
 
         The first record of a run carries what is true of all its records, such as the settings. If
-        it is removed, the next record that stays gets them. A record that replaces another one does
-        not say so any more.
+        it is removed, the next record that stays gets them. A record that replaces another one no
+        longer says so.
 
         Args:
-            can_stay: Tells by the fields of a record whether it stays.
+            can_stay: Returns whether a record stays, by its fields.
         """
         fields_to_add: Fields = {}  # of the first record of a run, for the next one that stays
         for line, record in self._lines():

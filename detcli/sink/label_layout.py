@@ -29,7 +29,7 @@ POSITIONS = np.array(
         (LAST, LAST),
     ],
     np.float32,
-)  # (P, 2, 2): of each position, edge and shift along x, and the same along y
+)  # (P, 2, 2): for each position, edge and shift along x, and the same along y
 
 
 class LabelLayout:

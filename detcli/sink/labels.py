@@ -113,7 +113,7 @@ def coco_path(name: str) -> PurePosixPath:
 
 
 ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
-MAX_NAMED_ID = 10**18  # ids in names are less, as they have 18 digits at most
+MAX_NAMED_ID = 10**18  # ids in names are lower, as they have 18 digits at most
 
 
 class CocoIds:
@@ -328,7 +328,7 @@ class CocoSink(JsonArray):
         self.extend([json.dumps(element) for element in elements])
 
     def _leave_out(self, problem: str) -> None:
-        """Count an image that is left out, and warn of the first, with its problem."""
+        """Count an image that is left out, and warn about the first, with its problem."""
         if self._left_out_count == 0:
             message = f"{problem}: left out of the COCO results, as any other like it"
             warnings.warn(DetcliWarning(message), stacklevel=3)

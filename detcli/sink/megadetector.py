@@ -1,4 +1,4 @@
-"""Records as MegaDetector writes its results, for Timelapse, AddaxAI and MegaDetector's own tools.
+"""Records in the format of MegaDetector, for Timelapse, AddaxAI and MegaDetector's own tools.
 
 The format is version 1.6 of https://lila.science/megadetector-output-format: one JSON object, in
 which `images` has an entry for each image and each video, `detection_categories` the names of the
@@ -47,7 +47,7 @@ class MegaDetectorSink(TextSink):
     """Writes one JSON object with an entry for each image and for each video.
 
     The frames of a video, whose records come one after the other, become one entry. Its detections
-    are written as they come; only the numbers of its frames are held until it ends.
+    are written as they come; only the indices of its frames are held until it ends.
     """
 
     def __init__(self, output: Output, run: RunDescription) -> None:
@@ -309,7 +309,7 @@ class _VideoEntry:
         self.failure = ""  # the message of the last failed frame
 
     def has_frame(self, fields: RecordJson) -> bool:
-        """Return whether a record is another one of this video, and not of it named again."""
+        """Return whether a record continues this video, and not the same one named again."""
         is_of_source = fields["source"] == self._source and fields.get("input") == self._input
         if not is_of_source or not self._frame_numbers or "frame" not in fields:
             return is_of_source
@@ -346,7 +346,7 @@ class _VideoEntry:
         return f'{file_object.removesuffix("}")}, {size}, "detections": ['
 
     def end(self) -> str:
-        """Return the text of the rest: the rate and the numbers of frames, or the failure."""
+        """Return the rest as a string: the rate and the indices of frames, or the failure."""
         if not self.has_begun:
             entry: dict[str, Any] = {"file": self._file_name, "detections": None}
             entry["failure"] = self.failure
@@ -361,8 +361,8 @@ class _VideoEntry:
 def frame_rate(frame: int, time_s: float) -> float:
     """Compute the frames per second of a video from one of its frames.
 
-    The time is known to a millisecond, so that many rates fit. Of these it is the one with the
-    fewest decimals.
+    The time is known to a millisecond, so many rates match. The one with the fewest decimals is
+    returned.
 
     Args:
         frame: The number of the frame, from 0.

@@ -19,7 +19,8 @@ with loading("pyarrow", 'pip install "detcli[parquet]"'):
 
 ROWS_IN_GROUP = 20_000  # rows kept in memory before they are written
 
-# Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
+# Fields without a column of their own: stored as several columns, in the file's metadata, or only
+# in JSON Lines.
 FIELDS_WITHOUT_COLUMN = {
     "schema_version",
     "sha256",
@@ -113,7 +114,7 @@ class ParquetSink:
     def write(self, record: Encodable) -> None:
         """Add the rows of a record, one for each detection, with values of their columns' types.
 
-        Rows are collected in memory, and written to the file some thousand at a time.
+        Rows are collected in memory, and written to the file thousands at a time.
         """
         for row in detection_rows(record.to_json()):
             is_barcode = "text" in row
@@ -130,7 +131,7 @@ class ParquetSink:
     def close(self) -> None:
         """Write the last rows and the end of the file, which then appears under its name.
 
-        If anything of it could not be written, nothing appears.
+        If any part of it could not be written, nothing appears.
         """
         try:
             if self._is_complete:

@@ -34,7 +34,7 @@ class Stored:
 
 
 class Sink(Protocol):
-    """An output of a run: it is given the records in order, and then closed."""
+    """An output of a run: it gets the records in order, and is then closed."""
 
     def write(self, record: Record) -> None:
         """Write the part of a record that this output is for.
@@ -60,11 +60,11 @@ class RecordSink(Sink, Protocol):
 
 @frozen
 class RunDescription:
-    """What a run is known by, for formats that say what made their records."""
+    """What identifies a run, for formats that say what made their records."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)  # as in records, may be empty
     class_names: Sequence[str] = ()  # all that the model has, by class id; empty if unknown
-    base: str | None = None  # the folder that names of files are relative to; None for none
+    base: str | None = None  # the folder that names of files are relative to; None if there is none
 
 
 class TextSink:
@@ -86,11 +86,11 @@ class Stream(io.RawIOBase):
     def __init__(
         self, write: Callable[[bytes], object], seek: Callable[[int, int], int] | None = None
     ) -> None:
-        """Make a file object of functions.
+        """Make a file object from functions.
 
         Args:
             write: Writes bytes at the current position.
-            seek: Moves the position, as `io.IOBase.seek`; None if the output can only grow.
+            seek: Moves the position, like `io.IOBase.seek`; None if the output can only grow.
         """
         self._write = write
         self._seek = seek

@@ -16,7 +16,7 @@ class RecordedInputs:
         self._video_stamps: dict[str, str] = {}  # of the last record of a video that has one
 
     def add(self, source: str, frame: int | None, file_stamp: str | None) -> None:
-        """Count one more record of an image or frame, and note the stamp of its file.
+        """Count one more record of an image or frame, and store the stamp of its file.
 
         Args:
             source: The name of the record's input.
@@ -32,7 +32,7 @@ class RecordedInputs:
             self._video_stamps[source] = file_stamp
 
     def has(self, source: str, frame: int | None) -> bool:
-        """Return whether a record is left of an image, or of a frame of a video."""
+        """Return whether an image, or a frame of a video, has a record left."""
         if frame is None:
             return self._images.has(source)
         return source in self._frame_counts and self._frame_counts[source][frame] > 0

@@ -1,4 +1,4 @@
-"""The log of a sorted folder: what was put there, so that it can be taken back.
+"""The log of a sorted folder: what was put there, so that it can be undone.
 
 It is JSON Lines. The first line says by which rules and how; each other line a folder or a file,
 before it is made, so that a power cut leaves nothing that the log does not have.
@@ -21,14 +21,14 @@ LOG_NAME = "sort-log.jsonl"
 VERSION = 1
 
 TIME_TOLERANCE_NS = 2_000_000_000
-"""How exact the time of a file is on memory cards, which note it in steps of two seconds."""
+"""How exact the time of a file is on memory cards, which store it in steps of two seconds."""
 
 
 class SortLog:
     """The log of a folder, to which each step is added."""
 
     def __init__(self, folder: Path, rules: Sequence[str], how: str) -> None:
-        """Begin the log of a folder, or go on with that of an earlier run.
+        """Start the log of a folder, or continue that of an earlier run.
 
         Args:
             folder: The folder, which exists.

@@ -16,11 +16,11 @@ from detcli.sink.sort_log import SortLog, is_copy
 from detcli.storage.files import unwritable, writing
 
 NO_LINKS_ERRORS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
-"""Errors of the system for a file that cannot be linked: mostly, it is on another disk."""
+"""System errors for a file that cannot be linked: mostly, it is on a different disk."""
 
 
 COPIED_BYTES = 1 << 20
-"""Bytes of a file that are copied at once."""
+"""How many bytes of a file are copied at once."""
 
 
 class How(StrEnum):
@@ -58,7 +58,8 @@ class Placer:
         self._log = log
         self._how = how
         self._folders: set[PurePosixPath] = {PurePosixPath()}  # those that exist
-        self.counts = Counter[str]()  # of images that are there now, by the folder of the class
+        # number of images that are there now, by the folder of the class
+        self.counts = Counter[str]()
         self.missing: list[str] = []  # names of images that are not files here
         self.blocked: list[str] = []  # names whose place is taken by another file
 
@@ -66,7 +67,7 @@ class Placer:
         """Link or copy an image into the folder of a class, below the folders of its own name.
 
         Args:
-            name: The path of the image; what is not a file is noted in `missing`.
+            name: The path of the image; what is not a file is added to `missing`.
             class_folder: The folder of the class.
 
         Raises:
@@ -89,7 +90,7 @@ class Placer:
             self.blocked.append(name)
 
     def _try_to_make(self, name: str, source: Path, relative_path: PurePosixPath) -> bool:
-        """Link or copy an image; False if another program has written its place meanwhile.
+        """Link or copy an image; False if another program has written to its place meanwhile.
 
         Args:
             name: The name of the image, for the message of an error.
@@ -148,7 +149,7 @@ class Placer:
         return unwritable(target, error)
 
     def _is_there(self, source: Path, target: Path) -> bool:
-        """Return whether an image is in its place already, from an earlier run."""
+        """Return whether an image is already in its place, from an earlier run."""
         try:
             if self._how is How.LINK:
                 return not target.is_symlink() and target.samefile(source)
@@ -217,7 +218,7 @@ def write_lists(
 ) -> ListedNames:
     """Write a list of names for each class folder, which predict --files-from reads.
 
-    Nothing is written if any of the lists exists already.
+    Nothing is written if any of the lists already exists.
 
     Args:
         assignment: The name of each image, and its class folder.

@@ -39,7 +39,7 @@ class JsonArray(TextSink):
         self._before = "[\n"  # what is written before the next element
 
     def extend(self, elements: Iterable[str]) -> None:
-        """Write elements that are JSON already, all at once."""
+        """Write elements that are already JSON, all at once."""
         text = ",\n".join(elements)
         if text:
             self._output.write(self._before + text)
@@ -98,7 +98,7 @@ def detection_rows(fields: RecordJson) -> Iterator[Fields]:
     """Yield the rows that a record has in CSV and Parquet.
 
     There is one row for each detection, which has the fields of the record, too; a record without
-    detections has one row. The fields of an error get other names, such as `error_type`.
+    detections has one row. The fields of an error get different names, such as `error_type`.
     """
     record_columns: Fields = {**fields}
     if "error" in fields:
@@ -122,7 +122,7 @@ class CsvSink(TextSink):
     """Comma-separated values with a header, and the rows of `detection_rows`.
 
     What is missing is empty. The columns are the same in all runs with the same options. A file
-    that is appended to has its header already.
+    that is appended to already has its header.
 
     Raises:
         UsageError: The file that is appended to has different columns.
@@ -209,7 +209,7 @@ class TableSink(TextSink):
     """The detections of each image, aligned.
 
     On a terminal they are coloured, frames of videos take a line only if something was found, and
-    the heads of columns are shown once, until other columns follow.
+    the heads of columns are shown once, until different columns follow.
     """
 
     def __init__(self, output: Output) -> None:
@@ -224,7 +224,7 @@ class TableSink(TextSink):
         self._terminal = output.file.isatty()
         self._has_begun = False  # whether the text of a record was written
         self._last_had_several_lines = False  # whether the last record's text had several lines
-        self._last_headings: list[str] = []  # of the columns of the last table
+        self._last_headings: list[str] = []  # heads of the columns of the last table
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
         self._console = Console(
@@ -285,11 +285,11 @@ class TableSink(TextSink):
 
 MIN_CLASS_WIDTH = 14
 MIN_EDGE_WIDTH = 6
-"""Columns of a terminal: the tables of most images so stand below one another."""
+"""Columns of a terminal, at which the tables of most images line up."""
 
 
 def _error_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
-    """Return what is printed of a failed input: the error, and its hint below it if it has one.
+    """Return what is printed for a failed input: the error, and its hint below it if it has one.
 
     Args:
         fields: The record.
@@ -309,7 +309,7 @@ def _error_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table
 
 
 def _image_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
-    """Return what is printed of an image, one block below the other.
+    """Return what is printed for an image, one block below the other.
 
     They are the name and size of the image, each of its warnings, and last the table of its
     detections, if there are any.
@@ -379,7 +379,7 @@ def _optional_text(fields: Mapping[str, Any], column: OptionalColumn) -> str:
 
 
 def _name_of_image(fields: RecordJson) -> str:
-    """Name the image of a record: its input, and of a frame its number and time."""
+    """Name the image of a record: its input, and for a frame its number and time."""
     parts = [fields["source"]]
     if "frame" in fields:
         parts.append(f"frame {fields['frame']}")

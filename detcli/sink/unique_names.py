@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 NUMBER_AT_END = re.compile(r"_[0-9]+$")
-"""The number in a file's name that tells it from others of the same prefix."""
+"""The number in a file's name that tells it from others with the same prefix."""
 
 NO_INPUT = "no input"
-"""Stands in place of the hash of an input, to reserve a name that no input may have."""
+"""Stands in for the hash of an input, to reserve a name that no input may have."""
 
 
 class UniqueNames:
     """Gives unique names to the files of one folder.
 
     Names that differ only in case or in how accents are encoded count as equal, as some file
-    systems do not distinguish them. Inputs are told apart by a hash of their path. If another input
-    has a name already, the hash is added to it, `a-1f3c9b20`. If the same input has it, a number is
-    added, `a-2`.
+    systems do not distinguish them. Inputs are told apart by a hash of their path. If a different
+    input already has a name, the hash is added to it, `a-1f3c9b20`. If the same input has it, a
+    number is added, `a-2`.
 
     A prefix is a name for files that differ only in a number, such as the frames of a video. Once
     `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
@@ -29,7 +29,7 @@ class UniqueNames:
         self._uses: Counter[tuple[str, str]] = Counter()
         # Names of files with their suffix, and prefixes with their `_`.
         self._taken: set[str] = set()
-        # What cannot be a prefix any more, as a file has a name that begins with it.
+        # What can no longer be a prefix, as a file has a name that begins with it.
         self._unusable_prefixes: set[str] = set()
         # The hash of the input that first got a name, by name and suffix.
         self._owners: dict[tuple[str, str], str] = {}
@@ -41,7 +41,7 @@ class UniqueNames:
         self._reserved.setdefault(fold(name), input_hash)
 
     def withhold(self, name: str) -> None:
-        """Let no input have this name without its hash, except one it is reserved for already."""
+        """Let no input have this name without its hash, except one it is already reserved for."""
         self.reserve(name, NO_INPUT)
 
     def choose_file_name(
@@ -51,13 +51,13 @@ class UniqueNames:
         usable: Callable[[str], bool] | None = None,
         input_hash: str = "",
     ) -> str:
-        """Choose a unique name for a file, and note that it is taken.
+        """Choose a unique name for a file, and record that it is taken.
 
         Args:
             name: The name that the file should have, without its suffix.
             suffix: The suffix of the file.
-            usable: Is called with a unique name and its suffix, and tells whether the file may have
-                it. If not, the next name is tried. None if any unique name will do.
+            usable: Is called with a unique name and its suffix, and returns whether the file may
+                have it. If not, the next name is tried. None if any unique name will do.
             input_hash: The hash of the input that the file is for; empty if its names are told
                 apart by numbers only.
 
@@ -115,7 +115,7 @@ class UniqueNames:
         """Return the hash of the input that a name belongs to.
 
         It is the input that the name is reserved for; else the first that asks for it with this
-        suffix. If none has asked before, that is the input with this hash, which is noted.
+        suffix. If none has asked before, that is the input with this hash, which is recorded.
         """
         reserved_for = self._reserved.get(fold(name))
         if reserved_for:

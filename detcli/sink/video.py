@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
-DISK_RESERVE = 1 << 20  # bytes that other programs may take while a video is finished
+DISK_RESERVE = 1 << 20  # bytes that other programs may take up while a video is finished
 INDEX_ENTRY = 96  # bytes of the index for a frame and its sound, which are written at the end
 
 SQUARE_PIXELS = (
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class VideoSink(PerVideo["AnnotatedVideo"]):
-    """Writes the frames of each video, with their detections drawn, to a video of its name.
+    """Writes the frames of each video, with their detections drawn, to a video named after it.
 
     Each frame has its time in the source, live or not; one that failed repeats the previous one, or
     is black. With PyAV it is H.264 with the source's sound. Without, it is MPEG-4 part 2 without
@@ -107,8 +107,8 @@ class AnnotatedVideo:
     def write(self, record: Record) -> None:
         """Write the annotated frame of a record.
 
-        In place of a frame that could not be read, the one before it is shown again; a video that
-        begins with such frames begins with a black one. If the size of frames changes, another file
+        In place of a frame that could not be read, the previous one is shown again; a video that
+        begins with such frames begins with a black one. If the size of frames changes, a new file
         begins.
         """
         frame_time = self._clock.advance(record.origin)
@@ -197,7 +197,7 @@ class AnnotatedVideo:
         Args:
             file: Where the encoder writes, which is emptied first.
             shape: `(height, width, 3)` of the frames.
-            sound_address: The path or address of the video whose sound is heard; None for none.
+            sound_address: The path or address of the video whose sound is heard; None for no sound.
             start_s: The time in that video at which the sound begins, in seconds.
 
         Returns:
@@ -286,7 +286,7 @@ class VideoFile:
             )
 
     def _count_readable_frames(self) -> int:
-        """Return the number of frames by the index of the file; 0 if the video cannot be read."""
+        """Return the number of frames in the file's index; 0 if the video cannot be read."""
         # As bytes, as odd names would crash OpenCV.
         path: str = os.fsencode(self._file.temporary_path)  # type: ignore[assignment]
         capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
@@ -297,14 +297,14 @@ class Mpeg4Encoder:
     """Encodes MPEG-4 part 2, by OpenCV: without PyAV, and for sides beyond those of H.264.
 
     Its videos have a constant rate. So a frame that is shown for longer is written several times,
-    and of several frames that fall on one position, the first is written.
+    and if several frames fall on the same position, the first is written.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
         """Open an encoder that writes to a file.
 
         Args:
-            path: The file; absolute, as OpenCV might take another path for an address.
+            path: The file; absolute, as OpenCV might take a relative one for an address.
             shape: `(height, width, 3)` of the frames.
             rate: Frames per second.
 
@@ -319,7 +319,7 @@ class Mpeg4Encoder:
         self.unwritten = 0  # bytes in the encoder, which keeps no frames
 
     def write(self, image: Pixels, time_s: float) -> None:
-        """Write a frame at the position of its time, after repeating the one before up to there.
+        """Write a frame at the position of its time, after repeating the previous one up to there.
 
         Args:
             image: `(height, width, 3)`.
@@ -351,7 +351,7 @@ def _require_unicode(path: Path) -> None:
 
 
 def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
-    """Open OpenCV's video writer with the first of CODECS that takes frames of a size.
+    """Open OpenCV's video writer with the first of CODECS that takes frames of this size.
 
     Args:
         path: The file.

@@ -40,7 +40,7 @@ PROBE = """if True:
 PROBE_TIMEOUT_S = 30
 
 LIBRARIES = ("GL", "xcb", "glib-2.0")
-"""The libraries that an OpenCV with windows does not load without, on Linux."""
+"""The libraries without which an OpenCV with windows does not load on Linux."""
 
 
 class WindowSink:
@@ -60,7 +60,7 @@ class WindowSink:
         check_display()
         self._style = style
         self._size = (0, 0)  # height and width of the last image; 0 before the first
-        # Live sources are shown in a grid, row by row: the number of each one's cell, by source.
+        # Live sources are shown in a grid, row by row: the index of each one's cell, by source.
         self._cell_numbers: dict[str, int] = {}
         self._grid_image: Pixels = np.zeros((0, 0, 3), np.uint8)
 
@@ -123,7 +123,7 @@ class WindowSink:
 
         Args:
             height: Of the image to show, in pixels.
-            width: The same.
+            width: Likewise.
 
         Raises:
             Stopped: The user closed the window.

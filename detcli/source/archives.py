@@ -1,6 +1,6 @@
 """Archives: tar files, as in WebDataset, and Parquet with the bytes of images.
 
-Each is read once, as a stream, on a thread of its own; a member is an image of its own name. An
+Each is read once, as a stream, on a thread of its own; a member is an image with its own name. An
 archive that ends early or is damaged ends with an item that has the error.
 """
 
@@ -37,7 +37,7 @@ def read_archive(
         public: The name of the archive in records. An image in it is called `public/name`.
         chunks: Opens the archive when it is called, and returns the bytes as they arrive.
         options: How images are decoded.
-        progress: Learns that the number of images is unknown, and tells when to stop.
+        progress: Learns that the number of images is unknown, and says when to stop.
         stamp: Size and time of the archive, by which a later change is noticed.
     """
     progress.expect(None)
@@ -57,7 +57,7 @@ def read_archive(
 
 
 def _until_stop(chunks: Iterator[bytes], progress: SourceProgress) -> Iterator[bytes]:
-    """Yield the chunks as long as the run is not to stop."""
+    """Yield the chunks until the run is to stop."""
     for chunk in chunks:
         if progress.stop.is_set():
             return
@@ -67,7 +67,7 @@ def _until_stop(chunks: Iterator[bytes], progress: SourceProgress) -> Iterator[b
 def _read_images(
     public: str, file: BinaryIO, options: DecodeOptions
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
-    """Yield the name and the bytes of each image, or its error; the suffix tells the format."""
+    """Yield the name and the bytes of each image, or its error; the suffix gives the format."""
     if public.lower().endswith(PARQUET):
         from detcli.source.columns import read_parquet
 
@@ -78,7 +78,7 @@ def _read_images(
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an exception in one short line; the name of its class without one."""
+    """Return the message of an exception in a short line; the name of its class if it has none."""
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
     first_line = str(error).strip().partition("\n")[0]

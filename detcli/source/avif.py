@@ -1,4 +1,4 @@
-"""AVIF: how an image is to be turned and mirrored, which OpenCV leaves to others; its EXIF."""
+"""AVIF: how an image is to be turned and mirrored, which OpenCV does not do; its EXIF."""
 
 import struct
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def is_sequence(data: bytes) -> bool:
 
 
 def turn_avif(image: Pixels, data: bytes) -> Pixels:
-    """Turn and then mirror an image as its AVIF file tells viewers to; OpenCV does neither.
+    """Turn and then mirror an image as its AVIF file asks viewers to; OpenCV does neither.
 
     Args:
         image: The image as OpenCV decoded it.
@@ -59,8 +59,8 @@ def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
     """Read the properties of the image in an AVIF file, such as how it is turned (`irot`).
 
     A file may hold several items: the image, a thumbnail, an alpha channel. The primary item is
-    what viewers show. The properties are in one list for all items, and a table (`ipma`) tells
-    which of them each item has.
+    what viewers show. The properties are in one list for all items, and a table (`ipma`) says which
+    of them each item has.
 
     Returns:
         The content of each property of the primary item, by its four-letter name.
@@ -140,7 +140,7 @@ def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
     """Read which properties each item of an AVIF file has, from the content of the box `ipma`.
 
     After version and flags (four bytes) is the number of items. Each item then has its id, how
-    many properties it has, and an index for each of them. The highest bit of an index tells whether
+    many properties it has, and an index for each of them. The highest bit of an index says whether
     viewers must know the property, and is dropped here.
 
     Yields:
@@ -234,7 +234,8 @@ class _ItemPart(NamedTuple):
 class _Location(NamedTuple):
     """Where the content of an item is: in parts, one after the other."""
 
-    stored_in: int  # what the parts' positions count in: `_IN_FILE`, `_IN_META` or another item
+    # what the parts' positions are relative to: `_IN_FILE`, `_IN_META` or another item
+    stored_in: int
     parts: list[_ItemPart]
 
 
@@ -267,7 +268,7 @@ class _LocationFormats(NamedTuple):
 
     start: str  # of a part of an item
     length: str  # of a part
-    base: str  # of the position from which the starts of an item's parts count
+    base: str  # of the position from which the starts of an item's parts are counted
     part_index: str  # empty in version 0, which has none
     number: str  # of an item's id, and of the number of items
     stored_in: str  # empty in version 0, which stores all items in the file
@@ -278,8 +279,8 @@ class _LocationFormats(NamedTuple):
 
         After version and flags, four half bytes are the sizes of a start, a length, a base and a
         part index: `0x4480` stands for 4, 4, 8 and 0 bytes. Other formats follow from the version:
-        0 has no part index and stores all items in the file, and only 2 has four bytes for the
-        number of an item.
+        0 has no part index and stores all items in the file, and only 2 has four bytes for the id
+        of an item.
 
         Raises:
             KeyError: A size is one that no writer uses.
@@ -316,7 +317,7 @@ class _LocationFormats(NamedTuple):
 def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Location:
     """Read where the content of the next item of a box `iloc` is stored.
 
-    It is in one or more parts, whose starts count from a base of the item.
+    It is in one or more parts, whose starts are counted from a base of the item.
 
     Args:
         numbers: Reads the box; its position is after the item's id.
@@ -338,7 +339,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
 _NUMBER_FORMATS = {0: "", 4: "I", 8: "Q"}
 """The formats in `struct` of numbers, by how many bytes they take."""
 
-# Of the length of a range. With none, a small file could have billions of ranges.
+# The same for the length of a range. If it took no bytes, a small file could have billions of ranges.
 _LENGTH_FORMATS = {4: "I", 8: "Q"}
 
 
@@ -346,7 +347,7 @@ class _NumberReader:
     """Reads one number after the other from the content of a box."""
 
     def __init__(self, content: memoryview, position: int) -> None:
-        """Begin at a position of the content."""
+        """Start at a position of the content."""
         self._content = content
         self._position = position
 
@@ -354,7 +355,7 @@ class _NumberReader:
         """Read the next number in a format of `struct`; 0 for the empty format, which takes none.
 
         Raises:
-            struct.error: The content ends before.
+            struct.error: The content ends before it.
         """
         if not number_format:
             return 0

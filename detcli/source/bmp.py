@@ -1,6 +1,6 @@
 """BMP files of 16 bits per pixel, and those whose header says which bits are red, green and blue.
 
-OpenCV takes the bits of the commonest order, whatever the header says.
+OpenCV assumes the most common order of bits, whatever the header says.
 """
 
 import struct
@@ -40,7 +40,7 @@ class _BmpHeader:
 
     @property
     def bytes_per_row(self) -> int:
-        """The length of a row of pixels in the file, which is filled up to a multiple of four."""
+        """The length of a row of pixels in the file, which is padded to a multiple of four."""
         _, width = self.size
         return (width * self.bits_per_pixel + 31) // 32 * 4
 
@@ -61,7 +61,8 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
         max_pixels: The maximum number of pixels.
 
     Returns:
-        The image (H, W, 3) in blue, green and red; None for other BMPs, which OpenCV reads rightly.
+        The image (H, W, 3) in blue, green and red; None for other BMPs, which OpenCV reads
+        correctly.
 
     Raises:
         DecodeError: It is damaged or too large, or its bits have a form that is not read.
@@ -77,7 +78,7 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
         channels.append(_channel_of(mask, header.bits_per_pixel))
 
     image: Pixels = np.empty((height, width, 3), np.uint8)
-    rows_of_a_block = max(1, BLOCK_PIXELS // width)  # some rows at a time take less memory
+    rows_of_a_block = max(1, BLOCK_PIXELS // width)  # a few rows at a time take less memory
     for top in range(0, height, rows_of_a_block):
         bottom = min(top + rows_of_a_block, height)
         pixels = _read_rows(data, header, top, bottom)
@@ -172,4 +173,4 @@ def _read_rows(data: bytes, header: _BmpHeader, top: int, bottom: int) -> np.nda
         offset=header.start + top * header.bytes_per_row,
     )
     rows = file_bytes.reshape(row_count, header.bytes_per_row).view(pixel_type)
-    return rows[:, :width]  # without what fills them up
+    return rows[:, :width]  # without the padding

@@ -119,7 +119,7 @@ def _open_with_ffmpeg(name: str, parameters: list[int]) -> cv2.VideoCapture | No
 class PartCapture:
     """A `cv2.VideoCapture` of a video that is read by a function.
 
-    It keeps the reader: OpenCV 5.0 lets go of it without Python's lock, which ends the process if
+    It keeps the reader: OpenCV 5.0 releases it without Python's lock, which ends the process if
     nobody else holds it. A class that inherits from OpenCV's would damage memory.
     """
 

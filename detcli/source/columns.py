@@ -1,4 +1,4 @@
-"""Reads the images in a column of a Parquet file, as Hugging Face's `datasets` writes them."""
+"""Reads the images in a column of a Parquet file as written by Hugging Face's `datasets`."""
 
 import os
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20
 
-ROWS = 16  # how many are read at once
+ROWS = 16  # how many rows are read at once
 
-MAX_NAMES = 10  # columns that an error names
+MAX_NAMES = 10  # columns named in an error
 
 
 def read_parquet(
@@ -26,10 +26,10 @@ def read_parquet(
     Args:
         file: The file, which need not be seekable: it is copied first.
         max_bytes: The maximum number of bytes.
-        column: The column that has the images; without it, the file has to have a single one.
+        column: The column that has the images; if none is named, the file has to have exactly one.
 
     Yields:
-        The path that is stored with an image, or else the number of its row; and its bytes, or the
+        The path that is stored with an image, or else the index of its row; and its bytes, or the
         error of one that cannot be used.
 
     Raises:
@@ -101,8 +101,8 @@ def _missing_column_error(schema: "pa.Schema") -> DecodeError:
     """Make the error for a file in which no column looks as if it had images.
 
     It names the column that was most likely meant to have them. That is the first column of
-    structs with a field `bytes`, whose values are then not binary. Without such a column it is the
-    first one of plain bytes, which the user can name with --column.
+    structs with a field `bytes`, whose values are then not binary. If there is no such column, it
+    is the first one of plain bytes, which the user can name with --column.
     """
     for field in schema:
         if _bytes_type(field.type) is not None:
@@ -135,7 +135,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
 
 
 def _column_number(schema: "pa.Schema", name: str) -> int:
-    """Return the number of a column; a DecodeError if several columns have this name."""
+    """Return the index of a column; a DecodeError if several columns have this name."""
     numbers = schema.get_all_field_indices(name)
     if len(numbers) != 1:
         raise DecodeError(
@@ -214,7 +214,7 @@ def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN40
 def _bytes_type(column: "pa.DataType") -> "pa.DataType | None":
     """Return the type of the field `bytes` in a column of structs.
 
-    None stands for a column of anything else, and for structs with no such field or several.
+    It is None for a column of anything else, and for structs with no such field or several.
     """
     import pyarrow as pa
 

@@ -7,25 +7,25 @@ from detcli.core import frozen
 from detcli.source.matroska import EBML, SEGMENT, elements
 from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, ReadRange, top_boxes
 
-MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
+MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, except in MP4
 MAX_CHUNKS = 1000  # chunks that are looked at
 HEAD_BYTES = 1 << 16
-"""The beginning of a file, in which it describes itself and its tracks, but for MOV and MP4."""
+"""The beginning of a file, in which it describes itself and its tracks, except in MOV and MP4."""
 
 TAIL_BYTES = 4096
-"""The end of a file that is read to tell whether it was written.
+"""How many bytes at the end of a file are read to see whether it was written.
 
-Some programs reserve the room of a file before they fill it: then these bytes are all zeros.
+Some programs reserve room for a file before they fill it: then these bytes are all zeros.
 """
 
-MAX_OFFSET = 1 << 63  # beyond what a file can be read at
+MAX_OFFSET = 1 << 63  # beyond any offset at which a file can be read
 
-RIFF_HEADER_BYTES = 8  # of a list or chunk: four bytes of a name, four of a size
+RIFF_HEADER_BYTES = 8  # header of a list or chunk: four bytes of a name, four of a size
 RIFF_NAME_END = 12  # after the header and the four bytes that say what a list holds
 RIFF_SLACK = 8  # bytes: some programs include the header of a list in its size
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 
-BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which is then after the kind
+BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which then follows the kind
 MIN_BOX_BYTES = 8  # of a box: its size and kind
 
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -63,17 +63,17 @@ _FLV_LENGTH = re.compile(rb"filesize\0(.{8})", re.DOTALL)
 
 @frozen
 class Length:
-    """How many bytes a file has at least, by what it says itself."""
+    """How many bytes a file has at least, according to its own content."""
 
     frames: int  # up to the end of what holds frames
     file: int  # with an index and other things that may follow
 
     def lacks_frames(self, read_range: ReadRange) -> bool:
-        """Whether the frames are not all there."""
+        """Whether some of the frames are missing."""
         return _is_missing(read_range, self.frames)
 
     def lacks_rest(self, read_range: ReadRange) -> bool:
-        """Whether something at the end is missing, be it only an index."""
+        """Whether something at the end is missing, even if only an index."""
         return _is_missing(read_range, self.file)
 
 
@@ -91,7 +91,7 @@ def declared_length(read_range: ReadRange) -> Length | None:
 def _declared_length(read_range: ReadRange) -> Length | None:
     """Return the length that a video file of any container declares; None if it declares none.
 
-    The first bytes of the file tell the container. A damaged file may raise a struct.error,
+    The first bytes of the file identify the container. A damaged file may raise a struct.error,
     ValueError or IndexError.
     """
     head = read_range(0, 16)
@@ -116,7 +116,7 @@ def _is_missing(read_range: ReadRange, length: int) -> bool:
     """Return whether a file has fewer bytes than `length`, by trying to read the last of these.
 
     It is False if the length is implausible, and if the file can only be read from its beginning,
-    as a pipe or on some servers: what cannot be read there is not missing.
+    as for a pipe or on some servers: what cannot be read there is not missing.
     """
     if not 0 < length < 1 << 62:
         return False
@@ -202,7 +202,7 @@ def _asf_length(read_range: ReadRange) -> int | None:
     """Return the length that the header of an ASF or WMV file declares.
 
     It is None if the object that declares it is missing or cut, and for a broadcast, whose length
-    was not known.
+    was unknown.
     """
     head = read_range(0, MAX_HEADER)
     start = head.find(ASF_FILE)
@@ -253,7 +253,8 @@ def _min_mxf_length(read_range: ReadRange) -> int | None:
 def _mxf_length_bytes(first_byte: int) -> int:
     """Return how many bytes a length takes in MXF, as its first byte says.
 
-    Below 128, this byte is the length itself. Else its lower seven bits say how many bytes follow.
+    Below 128, this byte is the length itself. Otherwise its lower seven bits say how many bytes
+    follow.
     """
     if first_byte < 0x80:
         return 1
@@ -278,7 +279,7 @@ def is_whole(read_range: ReadRange) -> bool:
 
 
 def _end_by_header(head: bytes) -> int | None:
-    """Return where a Matroska, ASF or FLV file ends, by its first bytes; None if they do not say.
+    """Return where a Matroska, ASF or FLV file ends, from its first bytes; None if they do not say.
 
     Each of the three formats has one group of `_LENGTH`, which holds the bytes of the number.
     """
@@ -296,7 +297,8 @@ def is_mirrored(read_range: ReadRange) -> bool:
     """Return whether the frames of a video are to be shown mirrored.
 
     Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
-    for each track; the first video track counts, and two mirrored matrices cancel each other.
+    for each track; that of the first video track is used, and two mirrored matrices cancel each
+    other out.
 
     Args:
         read_range: Reads bytes of the file, from an offset and of a size.

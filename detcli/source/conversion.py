@@ -1,6 +1,6 @@
 """Whether OpenCV converted the first frame of a video to colours.
 
-It does not look at what FFmpeg answers. FFmpeg refuses interlaced frames, and then OpenCV returns
+It does not look at what FFmpeg returns. FFmpeg refuses interlaced frames, and then OpenCV returns
 whatever was in memory before. So the memory for the first frame is filled with a byte; if the frame
 holds this byte everywhere, nothing was written. That takes glibc, which fills memory on request.
 """
@@ -17,7 +17,7 @@ from detcli.data.geometry import Pixels
 FILL = 0xA5
 """The byte of memory that nothing was written to."""
 
-_PERTURB = -6  # M_PERTURB of glibc, whose value is inverted
+_PERTURB = -6  # M_PERTURB of glibc, which takes the inverted value
 _HINT = "make it progressive first: ffmpeg -i FILE -vf bwdif NEW.mp4"
 
 
@@ -37,7 +37,7 @@ def filled_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        fill(0)  # new memory is as before
+        fill(0)  # new memory is as it was before
 
 
 def require_converted(image: Pixels) -> None:
@@ -55,10 +55,10 @@ def require_converted(image: Pixels) -> None:
 
 @cache
 def _memory_filler() -> Callable[[int], object] | None:
-    """Return a function that tells the C library which byte to fill new memory with.
+    """Return a function that sets the byte with which the C library fills new memory.
 
-    The function takes that byte with its bits inverted, or 0 to fill no more. None if the C library
-    has nothing like it: only glibc on Linux does.
+    The function takes that byte with its bits inverted, or 0 to fill no more. It is None if the C
+    library has nothing like it: only glibc on Linux does.
     """
     if sys.platform != "linux":
         return None

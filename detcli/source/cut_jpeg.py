@@ -1,8 +1,8 @@
 """A JPEG without its last bytes: how much of it can be decoded.
 
-The rows that are there are those that no bytes after the cut could change. So the image is
+The rows that are present are those that no bytes after the cut could change. So the image is
 decoded twice, with different noise in place of what is missing: what differs is missing. A
-progressive JPEG has all rows early, and their details later, which its scans tell.
+progressive JPEG has all rows early, and their details later, as its scans show.
 
 Zeros at the end are none of its data, but room that was made for it on a disk.
 """
@@ -19,7 +19,7 @@ from detcli.source.limits import FETCH_AGAIN
 from detcli.source.segments import END_MARKER, FRAMES, SCAN, segments
 
 COEFFICIENTS = 64
-"""How many numbers describe a block of 8x8 pixels; the first is its mean, the others are details.
+"""How many numbers describe a block of 8x8 pixels; the first is its mean, the rest are details.
 
 A sequential JPEG stores all numbers of a block together, from the top of the image down. A
 progressive one has several scans, each of which has some of the numbers, or bits of them, for all
@@ -33,7 +33,7 @@ NOISE_PARTS = 16
 """How many parts of the noise have a restart marker after them: two series of eight markers."""
 
 SHORTEST_ROOM = 16
-"""From this many zeros on, the end of a file counts as missing, not as image data."""
+"""At least this many zeros at the end of a file count as missing, not as image data."""
 
 _RESTART_INTERVAL, _FIRST_RESTART, _RESTARTS = 0xDD, 0xD0, 8
 
@@ -184,9 +184,9 @@ def _read_progress(data: bytes) -> _Progress:
 def _read_scan(payload: bytes) -> _Scan:
     """Read what a scan holds from the segment that begins it.
 
-    Its layout: the number of components in a byte; the number and the tables of each component in
-    two bytes; the first and the last coefficient; and a byte with two counts of bits, of which the
-    lower half tells how many bits are left to later scans.
+    Its layout: the number of components in a byte; the id and the tables of each component in two
+    bytes; the first and the last coefficient; and a byte with two counts of bits, of which the
+    lower half says how many bits are left to later scans.
 
     Raises:
         struct.error: The segment is cut.
@@ -202,7 +202,7 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     """Count the rows of a cut JPEG that are present, from the top.
 
     The image is decoded twice, with different noise in place of what is missing. The rows above
-    the first difference do not depend on the noise, so the file has all of their data.
+    the first difference do not depend on the noise, so the file has all their data.
 
     Args:
         data: The file up to its cut.
@@ -213,7 +213,7 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     Raises:
         DecodeError: It cannot be decoded.
     """
-    # A byte 0xFF begins a marker, which the noise would complete. So the noise has none either.
+    # A byte 0xFF begins a marker, which the noise would complete. So the noise has none.
     beginning = data.rstrip(b"\xff")
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)

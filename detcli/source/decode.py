@@ -41,7 +41,7 @@ from detcli.source.tiff_directory import damaged_tiff
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
-# The image that is part of detcli.
+# The image that comes with detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 TIMEOUT_S = InputOptions().input_timeout  # default time limit for reading and decoding one input
 
@@ -95,15 +95,15 @@ _FORMATS = {
     b"PF": "PNM",
     b"Pf": "PNM",
 }
-"""How files begin that are decoded, but for AVIF."""
+"""How the files that are decoded begin, except AVIF."""
 
 # Errors of libjpeg-turbo for sound files that are left to OpenCV.
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
 
-_FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
-_MAY_HAVE_EXIF = (JPEG, PNG, b"RIFF")  # how formats begin whose EXIF counts; RIFF is WebP
+_FLOATS = (b"PF", b"Pf", b"#?R")  # how formats that hold only floating point numbers begin
+_MAY_HAVE_EXIF = (JPEG, PNG, b"RIFF")  # how formats whose EXIF is used begin; RIFF is WebP
 _WEBP_ANIMATION = 2  # the bit of an animation among the flags of a WebP
-_SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
+_SCALES = (8, 4, 2)  # the scales with vector code in libjpeg-turbo
 
 ONLY_FIRST = "only its first frame or page is used; magick FILE NEW.png makes a file of each"
 
@@ -152,7 +152,7 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image:
     """Decode a JPEG by simplejpeg, which is fast, or else by OpenCV.
 
-    There are three cases in which OpenCV decodes it: simplejpeg is not installed, it is not trusted
+    OpenCV decodes it in three cases: simplejpeg is not installed, it is not trusted
     with the image's colours or EXIF, or it calls the image damaged. OpenCV then decodes as much of
     a damaged image as there is. Such an image has a warning; with `--strict` it is an error.
 
@@ -186,13 +186,13 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
 
 
 def _load_other_format(data: bytes, max_pixels: int) -> Image:
-    """Decode an image of any format but JPEG, by a reader of ours or else by OpenCV.
+    """Decode an image of any format but JPEG, by one of our readers or else by OpenCV.
 
     Our readers take the forms of TIFF, PNM and BMP that OpenCV shows with wrong pixels. An image
     whose file holds more frames or pages than the first gets a warning.
 
     Raises:
-        DecodeError: The data are in no known format, damaged, or of more than `max_pixels`.
+        DecodeError: The data are in no known format, damaged, or have more than `max_pixels`.
     """
     format_name = format_of(data)
     if not format_name:
@@ -205,14 +205,14 @@ def _load_other_format(data: bytes, max_pixels: int) -> Image:
         pixels = read_odd_form(data, format_name, max_pixels)
     except cv2.error as error:  # our readers call OpenCV as well
         raise _refused_by_opencv(error, max_pixels) from error
-    if pixels is None:  # no reader of ours takes the form
+    if pixels is None:  # none of our readers takes the form
         image = _decode_by_opencv(data, max_pixels)
         if image is None and format_name == "TIFF":
             raise damaged_tiff()
         if image is None:
             raise _not_an_image(data)
     else:
-        # A plain image has the pixels that OpenCV makes of its file, which are wrong here.
+        # A plain image has the pixels that OpenCV makes from its file, which are wrong here.
         image = replace(Image.whole(pixels), is_plain=False)
 
     if _has_second_image(data, format_name):
@@ -258,7 +258,7 @@ def too_slow(limit_s: float, problem: str = "not read and decoded") -> SourceErr
 
 
 def format_of(data: bytes) -> str:
-    """Name the image format of a file by its first bytes; empty if it is none that is decoded.
+    """Name the image format of a file by its first bytes; empty if it is not one that is decoded.
 
     HEIC images and MP4 videos begin as AVIF images do, so all of them are called AVIF here.
     """
@@ -271,7 +271,7 @@ def format_of(data: bytes) -> str:
 
 
 def _not_an_image(data: bytes) -> DecodeError:
-    """Make the error of a file, other than a JPEG or TIFF, that nothing decodes.
+    """Make the error for a file, other than a JPEG or TIFF, that nothing decodes.
 
     The message says how large the file is and what it begins as ("a PDF", "starts as PNG"), since
     it may not be an image at all, or a damaged one. A pointer of Git LFS has a special message: Git
@@ -287,14 +287,14 @@ def _not_an_image(data: bytes) -> DecodeError:
 
 
 def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeError:
-    """Make the error of a JPEG that neither libjpeg-turbo nor OpenCV decodes.
+    """Make the error for a JPEG that neither libjpeg-turbo nor OpenCV decodes.
 
     Args:
         data: The file.
         reason: What is wrong with it, for the message; empty if nothing says so. It is left out if
             the file is cut off and the run is not lenient, since the cut alone is an error then.
         inputs: The options of the run. If the file is cut off, the hint names `--lenient` unless
-            that is given already.
+            that is already set.
     """
     is_cut_off = not has_end(data)
     if is_cut_off and not inputs.lenient:
@@ -336,7 +336,7 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
 
     Returns:
         The image; None if OpenCV refuses the file without a reason. It is plain if `_as_shown` had
-        nothing to do: its pixels are then those that OpenCV alone makes of the file.
+        nothing to do: its pixels are then those that OpenCV alone makes from the file.
 
     Raises:
         DecodeError: The image is too large, or OpenCV says what is wrong with it.
@@ -344,7 +344,8 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     if data.startswith(_FLOATS):
         flags = cv2.IMREAD_UNCHANGED  # `_as_shown` converts the numbers
     elif format_of(data) == "AVIF":
-        # OpenCV would turn it as its EXIF says, but its properties count: `_as_shown` reads them.
+        # OpenCV would turn it as its EXIF says, but its properties take precedence: `_as_shown`
+        # reads them.
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     else:
         flags = cv2.IMREAD_COLOR
@@ -372,7 +373,7 @@ def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> I
         does not count as plain, since OpenCV returns no image for the file itself.
 
     Raises:
-        DecodeError: Nothing of it can be decoded.
+        DecodeError: No part of it can be decoded.
     """
     content = without_trailing_zeros(data)
     require_scan(content)
@@ -407,7 +408,7 @@ def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
-    """Turn an error of OpenCV into the error of the image that it refused.
+    """Turn an error of OpenCV into the error for the image that it refused.
 
     OpenCV has limits for width, height and the number of pixels. Its message names the one that was
     exceeded. The limit of pixels may be below `max_pixels`, as it can only be set before OpenCV is
@@ -435,7 +436,7 @@ def _has_second_image(data: bytes, format_name: str) -> bool:
 
     Args:
         data: The file.
-        format_name: Its format as `format_of` names it. A JPEG is never asked for: what cameras
+        format_name: Its format as `format_of` names it. Never called with a JPEG: what cameras
             attach to it is mostly a preview or a brightness map.
     """
     if format_name == "TIFF":
@@ -460,7 +461,7 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
 
     - Floating point numbers become 8 bits in colour. Their formats have no orientation.
     - An AVIF is turned as its properties say.
-    - An image is turned whose EXIF has an orientation of four bytes, which OpenCV does not follow.
+    - An image whose EXIF has an orientation of four bytes, which OpenCV does not follow, is turned.
 
     Args:
         image: The image as OpenCV decoded it: (H, W) or (H, W, channels), of any number type.
@@ -480,7 +481,7 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
 
 
 def _turn_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
-    """Turn an image upright whose EXIF has the orientation as a number of four bytes.
+    """Turn an image upright if its EXIF has the orientation as a number of four bytes.
 
     The standard asks for two bytes (a SHORT). Viewers also follow four (a LONG), but OpenCV does
     not: so the file is decoded again without being turned, and its EXIF is read here.
@@ -509,7 +510,7 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
     """Decode a JPEG by simplejpeg, at a reduced size if the options ask for it.
 
     An image whose header does not settle the orientation is left to OpenCV. It is still checked for
-    damage here, since OpenCV decodes damaged images without a word.
+    damage here, since OpenCV decodes damaged images silently.
 
     Returns:
         The image upright; None if it is left to OpenCV, or simplejpeg is not installed.
@@ -557,7 +558,7 @@ def _reduced_size(size: Size, scale: int) -> Size:
 
 
 def _reduction(size: Size, input_size: Size | None) -> int:
-    """Choose by how much a JPEG is reduced while it is decoded: 8, 4, 2, or 1 for not at all.
+    """Choose by what factor a JPEG is reduced while it is decoded: 8, 4, 2, or 1 for not at all.
 
     Args:
         size: Height and width of the upright image.

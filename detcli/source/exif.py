@@ -19,7 +19,7 @@ from detcli.source.tiff_directory import CLASSIC, MAX_FIELDS, TiffField, tiff_fi
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
-# Tags of fields. The first has the position of the directory with all others.
+# Tags of fields. The first has the position of the directory with all the others.
 _EXIF_DIRECTORY = 0x8769
 _DATE_TIME_ORIGINAL, _OFFSET_TIME_ORIGINAL, _SUB_SEC_TIME_ORIGINAL = 0x9003, 0x9011, 0x9291
 
@@ -27,11 +27,11 @@ _ASCII = 2  # the type of a string with one byte per character, which ends with 
 _MAX_CHARACTERS = 64  # of a string; a date takes 20, with the zero
 _INLINE_BYTES = 4  # a value of up to four bytes is in its field, a longer one elsewhere
 
-# As 2026:01:31 12:00:00. The standard has colons in the date, but some programs write - or /.
+# As in 2026:01:31 12:00:00. The standard has colons in the date, but some programs write - or /.
 _DATE_TIME = re.compile(r"(\d{4})[:/-](\d\d)[:/-](\d\d)[ T](\d\d):(\d\d):(\d\d)", re.ASCII)
 _OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
-_FIRST_PHOTOGRAPH = 1826  # the year; what claims to be older is none
+_FIRST_PHOTOGRAPH = 1826  # the year; an older date is not that of a photograph
 _MICROSECOND_DIGITS = 6
 
 
@@ -51,11 +51,11 @@ def capture_time(data: bytes) -> CaptureTime | None:
 def time_in_exif(tiff: bytes | None) -> CaptureTime | None:
     """Read when a photograph was taken from EXIF.
 
-    Only what the camera noted at that moment counts (DateTimeOriginal), not when the file was
+    Only what the camera recorded at that moment is used (DateTimeOriginal), not when the file was
     changed or scanned.
 
     Args:
-        tiff: The metadata, which are laid out as a TIFF; None for an image without.
+        tiff: The metadata, which are laid out as a TIFF; None for an image without metadata.
 
     Returns:
         The time; None if there is none, or it is not a date, such as 0000:00:00 00:00:00.
@@ -105,7 +105,7 @@ def exif_of(data: bytes) -> bytes | None:
 def _exif_in_chunks(chunks: Iterator[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return the EXIF in the first chunk with the given name; None if there is no such chunk.
 
-    Some programs put the prefix before it that EXIF has in a JPEG; it is removed.
+    Some programs put before it the prefix that EXIF has in a JPEG; it is removed.
 
     Args:
         chunks: The name and the content of each chunk.
@@ -165,7 +165,7 @@ def _fields_with_dates(tiff: bytes) -> dict[int, TiffField]:
 
 
 def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, TiffField]:
-    """Collect the fields of the directory at a position by tag; None is that of the first one."""
+    """Collect the fields of the directory at a position by tag; the first one for None."""
     fields: dict[int, TiffField] = {}
     for field in tiff_fields(tiff, position):
         fields.setdefault(field.tag, field)
@@ -203,8 +203,8 @@ def _date_time(text: str, fraction: str) -> datetime:
     """Read a time in the form of EXIF.
 
     Args:
-        text: Date and time to the second, as 2026:01:31 12:00:00.
-        fraction: The digits of the second after the point; what is not digits counts as none.
+        text: Date and time to the second, as in 2026:01:31 12:00:00.
+        fraction: The digits of the second after the point; anything but digits counts as none.
 
     Raises:
         ValueError: It is not a date and time.

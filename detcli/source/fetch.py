@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from http.client import HTTPException, HTTPResponse
     from urllib.error import HTTPError
 
-AHEAD_ITEMS = 64  # images that are fetched at the same time, or wait as bytes for their turn
+AHEAD_ITEMS = 64  # images that are fetched at the same time, or whose bytes wait for their turn
 
-AHEAD_BYTES = 256 << 20  # bytes that images ahead of their turn may take together
+AHEAD_BYTES = 256 << 20  # bytes that images ahead of their turn may take up together
 
 HTTP_TIMEOUT_S = 10.0
 
@@ -51,7 +51,7 @@ class ListedObject(NamedTuple):
     """An object in a folder of an object store."""
 
     address: str  # carries the ETag that the object has in the list
-    name: str  # relative to the folder
+    name: str  # its name, relative to the folder
 
 
 class Fetches:
@@ -241,7 +241,7 @@ class Fetch:
 
         Raises:
             SourceError: The run was interrupted, or the image cannot be fetched.
-            DecodeError: It is too large, or no image.
+            DecodeError: It is too large, or not an image.
         """
         stop = self._shared.stop
         size, chunks = self._request()
@@ -297,7 +297,7 @@ def _store_errors(failure: str) -> Iterator[None]:
 
     Raises:
         AlteredError: The object has changed since it was listed.
-        PlaceError: Other objects would fail as well, as without a network.
+        PlaceError: Other objects would fail as well, as when there is no network.
         SourceError: Only this object is to blame.
     """
     try:
@@ -330,7 +330,7 @@ def http_request(url: str) -> Download:
 def _http_chunks(response: "HTTPResponse") -> Generator[bytes]:
     """Yield an empty chunk at the start, see `http_request`, then the bytes of a response.
 
-    Each chunk is what one read brings, so that the reader can check its time limit even if a
+    Each chunk is what one read returns, so that the reader can check its time limit even if a
     server sends a byte at a time. The response is closed at the end.
     """
     with _http_errors(), response:
@@ -398,7 +398,7 @@ def _http_errors() -> Iterator[None]:
 
 
 def _failed_fetch(error: "OSError | ValueError | EOFError | HTTPException") -> SourceError:
-    """Make the error of a file on a web server that cannot be fetched.
+    """Make the error for a file on a web server that cannot be fetched.
 
     Its message says what the server answered or what the system reports, and never the address,
     which may contain a password.
@@ -422,9 +422,9 @@ def _failed_fetch(error: "OSError | ValueError | EOFError | HTTPException") -> S
 
 
 def _refused_request(error: "HTTPError") -> SourceError:
-    """Make the error of a file for which a web server answers with an error such as 404.
+    """Make the error for a file for which a web server answers with an error such as 404.
 
-    The answer is closed, and with it its connection.
+    The response is closed, and with it its connection.
     """
     import http.client
 
@@ -437,9 +437,9 @@ def _refused_request(error: "HTTPError") -> SourceError:
 
 
 class Prefetcher:
-    """Takes items in order: those with `begin` begin at once, up to 64 of them before their turn.
+    """Takes items in order: those with `begin` start at once, up to 64 of them before their turn.
 
-    Others wait for their turn one by one, without a detour as long as nothing is ahead of them: a
+    Others wait for their turn one by one, directly as long as nothing is ahead of them: a
     camera's frame is worth most when it is new, and holds memory.
     """
 
