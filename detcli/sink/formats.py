@@ -212,8 +212,8 @@ def open_record_sink(
         optional_columns: The names of columns that options add; formats that do not write a row
             for each detection have no columns.
         run: What is known about the run that makes the records, for formats that say so.
-        burst_gap_s: How many seconds the photographs of a burst are apart at most; None if records
-            do not say which photographs are one burst.
+        burst_gap_s: The maximum number of seconds between the photographs of a burst; None if
+            records do not say which photographs form a burst.
 
     Raises:
         DependencyError: The library for the format is missing.

@@ -339,7 +339,7 @@ def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Loca
 _NUMBER_FORMATS = {0: "", 4: "I", 8: "Q"}
 """The formats in `struct` of numbers, by how many bytes they take."""
 
-# The same for the length of a range. If it took no bytes, a small file could have billions of ranges.
+# The same for the length of a range. With none, a small file could have billions of ranges.
 _LENGTH_FORMATS = {4: "I", 8: "Q"}
 
 

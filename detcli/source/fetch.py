@@ -476,7 +476,8 @@ class Prefetcher:
     def _put_in_turn(self, index: int, item: Item) -> bool:
         """Wait for the turn of an item that is not fetched ahead, and pass it to the run.
 
-        Without a thread no item is waiting, so it is passed on here. Otherwise the thread does so.
+        If there is no thread, no item is waiting, so it is passed on here. Otherwise the thread
+        does so.
         """
         if self._thread is None:
             return self._admit(index, item)
@@ -486,7 +487,7 @@ class Prefetcher:
     def _put_ahead(self, index: int, item: Item, begin: Callable[[], None]) -> bool:
         """Begin to fetch an item, and let it wait for its turn.
 
-        If AHEAD_ITEMS are waiting already, this first waits until one of them is passed on.
+        If AHEAD_ITEMS are already waiting, this first waits until one of them is passed on.
         """
         if self._thread is None:
             self._thread = BackgroundThread(self._pass_on, stop=self._stop)

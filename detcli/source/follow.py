@@ -8,7 +8,7 @@ from typing import NamedTuple
 from detcli.source.loading import Item
 
 FOLLOW_S = 0.5
-"""Seconds between two listings of the followed folders, at least."""
+"""The minimum number of seconds between two listings of the followed folders."""
 
 FOLLOW_SHARE = 0.1
 """The share of the time that listing the folders may take."""
@@ -35,7 +35,7 @@ class FollowedFiles:
     """Remembers the files in the followed folders from one listing to the next."""
 
     def __init__(self) -> None:
-        self.input_count = 0  # files whose inputs were yielded; one that came back counts again
+        self.input_count = 0  # files whose inputs were yielded; one that came back is counted again
         self._yielded: set[str] = set()  # their names, as long as they are in the folders
         self._pending: dict[str, PendingFile] = {}
 
@@ -85,8 +85,8 @@ class FollowedFiles:
         if pending is None or pending.state != state:
             self._pending[path] = PendingFile(state, since_s=now_s)
             return None
-        # There are two answers, and either may be too short: this run may have begun long after the
-        # file was written, and the clock that set the file's time of change may be ahead.
+        # There are two measures, and either may be too short: this run may have begun long after
+        # the file was written, and the clock that set the file's time of change may be ahead.
         seen_unchanged_s = now_s - pending.since_s
         age_s = time.time() - status.st_mtime
         return max(seen_unchanged_s, age_s)

@@ -1,6 +1,6 @@
 """Which forms of which formats are read, and by what.
 
-OpenCV reads most. A form that it gets wrong is read by a reader of ours, or refused:
+OpenCV reads most. A form that it gets wrong is read by one of our readers, or refused:
 
 | format     | OpenCV                         | here                      | refused            |
 | ---------- | ------------------------------ | ------------------------- | ------------------ |
@@ -33,9 +33,9 @@ Reader = Callable[[bytes, int], Pixels | None]
 
 
 def _refuse_black_and_white(data: bytes, max_pixels: int) -> None:  # noqa: ARG001 - as the others
-    """Refuse a Sun raster of one bit a pixel, which OpenCV reads as a negative.
+    """Refuse a Sun raster of one bit per pixel, which OpenCV reads as a negative.
 
-    Like the other readers in `READERS`, it returns None for what OpenCV reads rightly.
+    Like the other readers in `READERS`, it returns None for what OpenCV reads correctly.
     """
     header = data[:16].ljust(16, b"\0")  # OpenCV refuses a file that is shorter
     _, _, _, bits_per_pixel = struct.unpack(">4I", header)  # magic number, width, height, bits
@@ -61,7 +61,7 @@ def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Pixels | No
         max_pixels: The maximum number of pixels.
 
     Returns:
-        The image (H, W, 3) in blue, green and red; None if OpenCV reads its form rightly.
+        The image (H, W, 3) in blue, green and red; None if OpenCV reads its form correctly.
 
     Raises:
         DecodeError: The form is not read, or the file is damaged or too large.

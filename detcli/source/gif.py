@@ -4,7 +4,7 @@ _HEADER_BYTES = 13  # with the size of the canvas
 _EXTENSION, _IMAGE = 0x21, 0x2C
 # offset in the header of the byte that says whether all images share a palette
 _FLAGS_OF_CANVAS = 10
-_DESCRIPTOR_BYTES = 10  # of an image: what it is, its place and size, and flags
+_DESCRIPTOR_BYTES = 10  # descriptor of an image: what it is, its place and size, and flags
 _EXTENSION_BYTES = 2  # before its blocks: that it is one, and its kind
 _CODE_SIZE_BYTES = 1  # before the blocks of an image
 _HAS_PALETTE = 0x80
@@ -35,7 +35,7 @@ def count_frames(data: bytes, limit: int) -> int:
             else:  # the end, or damage
                 break
             position = _end_of_blocks(data, blocks_start)
-    except IndexError:  # cut, which the decoder reports
+    except IndexError:  # cut; the decoder reports it
         pass
     return count
 
@@ -43,7 +43,7 @@ def count_frames(data: bytes, limit: int) -> int:
 def _bytes_of_palette(flags: int) -> int:
     """Compute the length of a palette from the byte of flags before it; 0 if there is none.
 
-    The number of its colours is a power of two, whose exponent is 1 more than the lowest three bits
+    The number of its colours is a power of two whose exponent is 1 more than the lowest three bits
     of the flags. Each colour takes three bytes.
     """
     if not flags & _HAS_PALETTE:
@@ -55,7 +55,7 @@ def _bytes_of_palette(flags: int) -> int:
 def _end_of_blocks(data: bytes, position: int) -> int:
     """Find the end of a series of data blocks that begins at a position.
 
-    Each block begins with a byte that tells its length; the last has the length 0.
+    Each block begins with a byte that holds its length; the last has the length 0.
     """
     while data[position]:
         position += 1 + data[position]

@@ -15,7 +15,7 @@ DEFAULTS = InputOptions()
 
 
 class InputGuard:
-    """Tells whether a path or link leads to an input of the run, so that none is overwritten.
+    """Determines whether a path or link leads to an input of the run, so that none is overwritten.
 
     The inputs are looked up when the guard is first asked about a file that exists, since only
     such a file can be lost. The names in a list are not known in advance.

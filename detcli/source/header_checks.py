@@ -9,7 +9,7 @@ from detcli.source.limits import RESAVE, check_size
 
 PNG = b"\x89PNG"
 JPEG_2000 = b"\xff\x4f\xff\x51"
-"""With which the codestream of a JPEG 2000 image begins."""
+"""The codestream of a JPEG 2000 image begins with this."""
 
 _PNG_SIGNATURE_BYTES = 8
 _CHUNK_HEADER = struct.Struct(">I4s")  # length of the content, and kind
@@ -17,7 +17,7 @@ _CHECKSUM_BYTES = 4  # after the content of a chunk
 _PNG_START = struct.Struct(">12x4sII")
 """The kind of the first chunk of a PNG, which should be IHDR, and the width and height in it."""
 
-_MAX_TILES = 4096  # of a small JPEG 2000 image; a tile takes some 10 KiB
+_MAX_TILES = 4096  # tiles of a small JPEG 2000 image; a tile takes some 10 KiB
 _TILE_AREA = 4096  # pixels of each tile in a large one
 
 # What follows in its header: length and profile, then eight numbers with the sizes.
@@ -27,8 +27,8 @@ _SIZE_HEADER = re.compile(JPEG_2000 + rb".{4}(.{32})", re.DOTALL)
 def check_png(data: bytes, max_pixels: int) -> None:
     """Refuse a PNG that is too large or ends within a chunk.
 
-    OpenCV allocates the memory that a chunk says it needs, up to 4 GiB, before it looks whether the
-    file is that long.
+    OpenCV allocates the memory that a chunk says it needs, up to 4 GiB, before it checks whether
+    the file is that long.
 
     Raises:
         DecodeError: It has more than `max_pixels`, or bytes are missing.
@@ -62,7 +62,7 @@ def _count_missing_bytes(png: bytes) -> int:
 
 
 def check_tiles(data: bytes) -> None:
-    """Refuse a JPEG 2000 file of more tiles than any writer makes.
+    """Refuse a JPEG 2000 file with more tiles than any writer makes.
 
     OpenCV allocates some 10 KiB for each tile that the header implies, which would be gigabytes
     for a small file with tiles of a few pixels.
@@ -79,7 +79,7 @@ def check_tiles(data: bytes) -> None:
 
 
 class _Counts(NamedTuple):
-    """How many tiles and pixels an image has by its header."""
+    """How many tiles and pixels an image has according to its header."""
 
     tiles: int
     pixels: int

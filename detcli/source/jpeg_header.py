@@ -24,7 +24,7 @@ _TEXT_TAGS = frozenset({_DESCRIPTION, _MAKER, _MODEL})
 
 _LONG = 4  # the type of a number of four bytes
 LONG_ORIENTATION_FIELD = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
-"""How the field of an orientation begins that is a LONG, in big endian: tag, type and length."""
+"""How the field of an orientation that is a LONG begins, in big endian: tag, type and length."""
 
 
 class JpegHeader(NamedTuple):
@@ -32,7 +32,7 @@ class JpegHeader(NamedTuple):
 
     height: int
     width: int
-    components: int  # 1 is grey, 3 are colours, 4 are inks
+    components: int  # 1 is grey, 3 is colours, 4 is inks
     orientation: int | None  # of EXIF, 1 to 8; None if the image is left to OpenCV
     exif: bytes | None = None  # metadata laid out as a TIFF: those of its first regular segment
 
@@ -142,14 +142,14 @@ def _ends_beyond(tiff: bytes, text: TiffField) -> bool:
 def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
     """Read the orientation from its field in EXIF, whose value takes four bytes.
 
-    A number of two bytes (a SHORT), as the standard asks for, is in the first two. OpenCV reads the
+    A number of two bytes (a SHORT), as the standard requires, is in the first two. OpenCV reads the
     first two bytes whatever the type is, and so does this function, with one exception: viewers
     also follow a number of four bytes (a LONG). In a big-endian file, OpenCV would take the wrong
     half of it. In a little-endian file, the first two bytes are the whole orientation anyway.
 
     Args:
         field: The field, whose value is the four bytes as a number.
-        is_little_endian: Whether the first byte of a number in the file is the lowest.
+        is_little_endian: Whether the first byte of a number in the file is the least significant.
 
     Returns:
         1 to 8; 1 for a number that is not an orientation.
@@ -167,10 +167,10 @@ def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
 
 
 def check_scans(data: bytes) -> None:
-    """Refuse a JPEG of hundreds of scans, each of which refines the whole image.
+    """Refuse a JPEG with hundreds of scans, each of which refines the whole image.
 
-    Each takes about as long as decoding a whole image, so a small file of 20,000 scans would keep a
-    processor busy for long.
+    Each takes about as long as decoding a whole image, so a small file with 20,000 scans would keep
+    a processor busy for a long time.
 
     Raises:
         DecodeError: It has more than `MAX_SCANS` scans.
@@ -187,11 +187,11 @@ def check_scans(data: bytes) -> None:
 
 
 def count_marker(data: bytes, marker: bytes) -> int:
-    """Count how often a marker of two different bytes is in some data, at any offset.
+    """Count how often a marker of two different bytes occurs in data, at any offset.
 
     NumPy compares all pairs of bytes that begin at even offsets, and then at odd ones. That takes a
-    fifteenth of the time of `bytes.count`, which takes as long for a large file as a fifth of its
-    decoding.
+    fifteenth of the time of `bytes.count`, which takes a fifth as long for a large file as decoding
+    it.
     """
     [marker_number] = np.frombuffer(marker, np.uint16)
     count = 0

@@ -38,7 +38,7 @@ class Unusable(NamedTuple):
 
 
 Name = str | ListedInput | Unusable
-"""The name or address of an image or a video, perhaps with its meta, or the error in its place."""
+"""The name or address of an image or video, perhaps with metadata, or the error in its place."""
 
 
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
@@ -145,12 +145,12 @@ def meta_of(name: Name) -> str | None:
 
 
 def hash_of(name: Name, *, stamped: bool = False) -> bytes:
-    """Return the hash by which a name is told from others, in `HASH.itemsize` bytes.
+    """Return the hash that tells a name from others, in `HASH.itemsize` bytes.
 
     Args:
         name: The name. All fields of a line of a list or of an error are hashed.
         stamped: Whether the stamp (size and time of the file) is hashed, too, so that a file that
-            has changed counts as another input.
+            has changed counts as a different input.
     """
     if isinstance(name, str):
         text = name
@@ -169,7 +169,7 @@ HashOf = Callable[[Name], bytes]
 
 
 def contains(hashes: Hashes, name_hash: bytes) -> bool:
-    """Return whether a hash is among hashes that are sorted, by a binary search."""
+    """Return whether a hash is among sorted hashes, by a binary search."""
     index = int(np.searchsorted(hashes, np.bytes_(name_hash)))
     return index < len(hashes) and bytes(hashes[index]) == name_hash
 
@@ -182,8 +182,8 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
         Args:
             entries: The files and addresses of a source.
-            stamped: Whether a file counts as another name once its size or time has changed, see
-                `hash_of`.
+            stamped: Whether a file counts as a different name once its size or time has changed,
+                see `hash_of`.
         """
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
@@ -199,7 +199,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         equals_previous = np.zeros(len(all_hashes), bool)
         equals_previous[1:] = all_hashes[1:] == all_hashes[:-1]
         self.hashes: Hashes = all_hashes[~equals_previous]
-        self.repeated = int(equals_previous.sum())  # how many came again, and are left out
+        self.repeated = int(equals_previous.sum())  # how many are repeated, and are left out
         self._repeated_hashes = set(all_hashes[equals_previous].tolist())
 
     def _write_names(self, entries: Iterable[SourceEntry]) -> bytearray:
@@ -227,13 +227,13 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
     def _close(self) -> None:
         """Close the temporary file, which removes it."""
-        with contextlib.suppress(OSError):  # what it could not write is not needed any more
+        with contextlib.suppress(OSError):  # what it could not write is no longer needed
             self._file.close()
 
     def __iter__(self) -> Iterator[Name]:
         """Yield the names in the order of the file, each once; only one iteration at a time.
 
-        Which hashes come more than once is known already, so that only these are remembered here.
+        Which hashes occur more than once is already known, so only these are remembered here.
         """
         if not self._repeated_hashes:  # so that no hash is needed
             yield from self._stored_names()
@@ -303,15 +303,15 @@ def _checked_name(entry: SourceEntry) -> Name:
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
-    """Add the present size and time of a file to its name, so that a later change is noticed.
+    """Add the current size and time of a file to its name, so that a later change is noticed.
 
     Args:
         name: The name: a path, an address, or a line of a list.
         address: The path or address in it; a `VersionedPath` if it has a stamp already.
 
     Returns:
-        The name with this stamp. It is returned unchanged if there is no such file, or if it has a
-        stamp already: objects in a store get theirs when they are listed.
+        The name with this stamp. It is returned unchanged if there is no such file, or if it
+        already has a stamp: objects in a store get theirs when they are listed.
     """
     has_stamp = isinstance(address, VersionedPath)
     if has_stamp:
@@ -326,8 +326,8 @@ def _with_present_stamp(name: Name, address: str) -> Name:
 def _permanent_error(failed: Item) -> Unusable:
     """Return the error of an entry that cannot be read, as a run in shards writes it down.
 
-    Only an error that stays the same is written down. One that may be gone later, as without a
-    network, is raised.
+    Only an error that stays the same is written down. One that may be gone later, as when there is
+    no network, is raised.
 
     Args:
         failed: An item as `failed_item` makes it: it has no image, and loading it raises the error.

@@ -1,4 +1,4 @@
-"""Live sources: cameras and network streams; only the newest frame of each counts.
+"""Live sources: cameras and network streams; only the newest frame of each is used.
 
 Each is read continuously on its own thread, so that no frame ages in a buffer. A frame that has not
 been taken when the next one comes is dropped. A source that is lost is opened again.
@@ -95,8 +95,8 @@ def watch(
 
     Args:
         sources: The cameras and streams, whose names differ.
-        inputs: Which frames are used; their times count from the first frame of a source.
-        progress: Tells when to stop, and counts the dropped frames of each source.
+        inputs: Which frames are used; their times are counted from the first frame of a source.
+        progress: Says when to stop, and counts the dropped frames of each source.
     """
     changed = threading.Condition()  # notified when an item waits, or a watcher has ended
     stop_watching = threading.Event()
@@ -168,7 +168,7 @@ class _Watcher(BackgroundThread):
         self._changed = changed
         self._stop_watching = stop_watching
         self._video = Video(0.0, live=True)
-        self._frame_count = 0  # how many came; also the number of the next one
+        self._frame_count = 0  # how many came; also the index of the next one
         self._first_s: float | None = None  # when the first frame came, on the monotonic clock
         self._last_s = 0.0  # when the last one came
         # The step of the last frame that was used. With every third frame, frames 0 to 2 are step
@@ -199,7 +199,7 @@ class _Watcher(BackgroundThread):
     def _follow(self) -> None:
         """Read a camera or stream, and open it again whenever the connection is lost.
 
-        The pause before it is opened again doubles each time that no frame came. An address that
+        The pause before it is opened again doubles each time no frame came. An address that
         may be that of a file, and ends after its only frame, is an image: it is not opened again.
 
         Raises:
@@ -316,7 +316,7 @@ class _Watcher(BackgroundThread):
             self._changed.notify()
 
     def _is_over(self) -> bool:
-        """Whether reading is to end: the run stops, or the source was read up to the asked time."""
+        """Whether reading is to end: the run stops, or the requested end time was reached."""
         watched_s = 0.0
         if self._first_s is not None:
             watched_s = time.monotonic() - self._first_s

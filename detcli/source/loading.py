@@ -39,7 +39,8 @@ class Item:
 
     origin: Origin
     load: Callable[[], Image]  # reads and decodes; called once, on another thread: InputError
-    begin: Callable[[], None] | None = None  # starts what takes waiting instead of work, if any
+    # starts the part that only waits, such as a download, if any
+    begin: Callable[[], None] | None = None
     # called with what `load` returns: the same image, or an InputError
     check: Callable[[Image], Image] | None = field(default=None, init=False)
     picture: Image | None = field(default=None, init=False)
@@ -70,7 +71,7 @@ class Item:
     def finish(
         self, image: Image | None = None, error: DetcliError | None = None, seconds: float = 0.0
     ) -> None:
-        """Set the result of the item, unless it has one already, and tell who waits for it.
+        """Set the result of the item, unless it already has one, and tell whoever waits for it.
 
         A load that hangs gets an error from the thread that watches it. If the load returns later
         after all, its image comes here second and is dropped.
@@ -114,19 +115,19 @@ def failed_item(
 
 
 def _load_nothing() -> Image:
-    """Refuse to load what stands for an input that has a record."""
+    """Refuse to load the placeholder of an input that has a record."""
     raise SourceError("it has a record already")
 
 
 RECORDED = Item(Origin(""), _load_nothing)
-"""Stands for each file that has a record already, so that no item is made of it.
+"""Stands for each file that already has a record, so that no item is made for it.
 
-A resumed run may skip a million files, and making an item takes longer than a look at the file.
+A resumed run may skip a million files, and making an item takes longer than looking at the file.
 """
 
 
 def decoded(origin: Origin, image: Pixels) -> Item:
-    """Make the item of an image that is decoded already, as a frame of a video is."""
+    """Make the item of an image that is already decoded, as a frame of a video is."""
 
     def load() -> Image:
         return Image.whole(image)
@@ -135,7 +136,7 @@ def decoded(origin: Origin, image: Pixels) -> Item:
 
 
 def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Iterator[Item]:
-    """Yield the items of one input, with its number and metadata set in their origins.
+    """Yield the items of one input, with its index and metadata set in their origins.
 
     Args:
         items: The image, or the frames or images that the input holds.
@@ -243,7 +244,7 @@ class Loaders:
             self._waiting.put(None)
 
     def _fill_up(self) -> None:
-        """Start as many threads as are missing, as long as not too many hang.
+        """Start as many threads as are missing, unless too many hang.
 
         The caller holds the lock.
         """
@@ -353,7 +354,7 @@ def read_in_time(
     Raises:
         BaseException: What `read` raised, unless its thread was abandoned.
     """
-    # The abandoned threads of earlier videos count only as long as they hang.
+    # The abandoned threads of earlier videos are counted only while they hang.
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
         yield failed_item(source, _too_many_hanging(len(progress.hanging)))
@@ -456,9 +457,9 @@ class _Reader(BackgroundThread):
     def seconds_in_step(self) -> float:
         """Measure for how many seconds the thread has been in its present step.
 
-        The time counts from the first call of this method that saw the step. A step is a call of
-        the video's library, or a wait for room in the queue. This is only called while the queue is
-        empty, so a thread hangs if its step takes long.
+        The time is counted from the first call of this method that saw the step. A step is a call
+        of the video's library, or a wait for room in the queue. This is only called while the queue
+        is empty, so a thread hangs if its step takes long.
         """
         step = self.progress.steps
         if step != self._last_step:
@@ -469,8 +470,8 @@ class _Reader(BackgroundThread):
     def _put(self, item: Item | None) -> bool:
         """Wait for room in the queue and put an item there, or None for the end of the video.
 
-        The answer is False, and nothing was put, if the run needs no more items. It counts as a
-        step of the reader, so that the time limit of the next one begins here.
+        The result is False, and nothing was put, if the run needs no more items. It counts as a
+        step of the reader, so the time limit of the next one begins here.
         """
         self.progress.steps += 1
         while not self.progress.stop.is_set():
@@ -481,7 +482,7 @@ class _Reader(BackgroundThread):
 
 
 def _too_many_hanging(count: int) -> SourceError:
-    """Make the error of an input that is not read, because too many others hang."""
+    """Make the error for an input that is not read, because too many others hang."""
     return PlaceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",

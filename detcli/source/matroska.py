@@ -18,11 +18,11 @@ class Element(NamedTuple):
 
     element_id: int
     start: int
-    end: int | None  # may lie beyond the data that were read; None if the length is not known
+    end: int | None  # may lie after the data that were read; None if the length is unknown
 
 
 def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
-    r"""Yield the elements of a Matroska file in a range of bytes, without those inside of them.
+    r"""Yield the elements of a Matroska file in a range of bytes, without those inside them.
 
     An element is an id that says what it is, the length of its content, and the content. So
     `b"\xae\x82AB"` is a track (0xAE), and its content of 2 bytes begins at offset 2. An element of
@@ -45,7 +45,7 @@ def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
         content_start = length_start + length_bytes
         element_id = int.from_bytes(data[position:length_start])
 
-        # A length of N bytes begins with N bits that tell N, and has 7 * N bits for its value.
+        # A length of N bytes begins with N bits that give N, and has 7 * N bits for its value.
         value_bits = (1 << (7 * length_bytes)) - 1
         length = int.from_bytes(data[length_start:content_start]) & value_bits
         is_length_unknown = length == value_bits
@@ -63,12 +63,12 @@ def _byte_count(first_byte: int) -> int:
 
 
 def elements_by_id(head: bytes, start: int, end: int) -> dict[int, Element]:
-    """Return the elements from `start` to `end` by their id; the last one of each id counts."""
+    """Return the elements from `start` to `end` by their id; the last one of each id is used."""
     return {element.element_id: element for element in elements(head, start, end)}
 
 
 def unsigned(head: bytes, element: Element | None, *, default: int) -> int:
-    """Return the number in an element of a Matroska file; a default without one, or its length."""
+    """Return the number in a Matroska element; a default if it or its length is missing."""
     if element is None or element.end is None:
         return default
     longest_end = element.start + 8

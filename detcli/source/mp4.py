@@ -14,14 +14,14 @@ ReadRange = Callable[[int, int], bytes]
 
 MAX_MOOV = 16 << 20  # bytes: tracks of sound, with their tables, may precede that of the video
 MAX_BOXES = 1000  # boxes that are looked at in a file; one in fragments has two for each
-MAX_SAMPLES = 1 << 24  # of a track; more is damage
+MAX_SAMPLES = 1 << 24  # samples of a track; more is damage
 HEADER_BYTES = 8  # of a box: its size and its kind
 LONG_HEADER_BYTES = 16  # with a size of 8 bytes after them
-SIZE_FOLLOWS = 1  # in place of a box's size, which is then after its kind
+SIZE_FOLLOWS = 1  # in place of a box's size, which then follows its kind
 UP_TO_END = 0  # in place of the size of a box that ends with the one that it is in
 VERSION_AND_FLAGS_BYTES = 4  # the content of many boxes begins with these
 TABLE_ROW_BYTES = 8  # of a table of samples: a count and a value
-MAX_FILE_OFFSET = 1 << 63  # beyond what a file can be read at
+MAX_FILE_OFFSET = 1 << 63  # beyond any offset at which a file can be read
 
 FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp"})
 VIDEO_HANDLERS = frozenset({b"vide", b"pict"})
@@ -30,7 +30,7 @@ ENABLED = 1  # flag of a track that players show
 
 @frozen
 class Box:
-    """A box; its offsets count from the beginning of the file, or of the bytes that were parsed."""
+    """A box; its offsets are relative to the beginning of the file, or of the parsed bytes."""
 
     kind: bytes
     start: int  # of its header
@@ -67,7 +67,7 @@ class Track:
         return self.handler in VIDEO_HANDLERS
 
     def shown_frames(self) -> int | None:
-        """Return how many frames of the track players show, as its edit list selects them.
+        """Return how many frames of the track players show, according to its edit list.
 
         It is None if the times of frames are in fragments instead of the movie's tables.
         """
@@ -225,7 +225,7 @@ def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
 def _find_box(data: bytes, parent: Box, *path: bytes) -> Box | None:
     """Find the first box at a path of kinds below a box, as in "mdia", "minf", "stbl".
 
-    Only the first box of each kind is searched further. It is None if one is missing.
+    Only the first box of each kind is searched. It is None if one is missing.
     """
     box: Box | None = parent
     for kind in path:
@@ -252,7 +252,7 @@ def _uint32(data: bytes, offset: int) -> int:
 def _parse_movie(data: bytes, moov: Box) -> Movie:
     """Parse the box "moov" of an MP4 or MOV file, which describes all of its tracks.
 
-    Offsets in the movie count from the beginning of the file, but those of boxes here from the
+    Offsets in the movie are relative to the beginning of the file, but those of boxes here to the
     beginning of `data`.
 
     Args:
@@ -309,9 +309,9 @@ def _parse_track(
 
     Args:
         data: The bytes of the box "moov", in which that of the track is.
-        box: The box of the track; its offsets count from the beginning of `data`.
+        box: The box of the track; its offsets are relative to the beginning of `data`.
         data_offset: Where `data` begins in the file.
-        movie_scale: How many units of time the movie has in a second; edits are told in these.
+        movie_scale: How many units of time the movie has in a second; edits are given in these.
         is_fragmented: Whether the frames are described in fragments, outside of this box.
 
     Raises:
@@ -334,7 +334,7 @@ def _parse_track(
     if not is_fragmented:
         times = _compute_sample_times(data, table, sample_count)
 
-    handler_kind = handler.body + 8  # after version, flags and four bytes that nobody uses
+    handler_kind = handler.body + 8  # after version, flags and four unused bytes
     return Track(
         number=number,
         start=data_offset + box.start,
@@ -372,7 +372,7 @@ def _chapter_tracks(data: bytes, track: Box) -> tuple[int, ...]:
 
 
 def _read_edits(data: bytes, track: Box, movie_scale: int, media_scale: int) -> tuple[Edit, ...]:
-    """Read the edit list of a track, which tells what parts of it are shown.
+    """Read the edit list of a track, which says what parts of it are shown.
 
     The box "elst" has a version and flags in 4 bytes, a count in 4, and the entries: a duration, a
     start, and a speed, which is ignored. In version 1 the first two have 8 bytes instead of 4.
@@ -412,8 +412,8 @@ def _compute_sample_times(
 ) -> npt.NDArray[np.int64] | None:
     """Compute when each sample (frame) of a track is shown, in the order in which they are decoded.
 
-    The table "stts" tells the time from each sample to the next. The table "ctts", which may be
-    missing, tells by how much each sample is shown later than it is decoded.
+    The table "stts" holds the time from each sample to the next. The table "ctts", which may be
+    missing, says by how much each sample is shown later than it is decoded.
 
     Args:
         data: The bytes of the box "moov".

@@ -32,7 +32,7 @@ def is_address(name: str) -> bool:
 
 
 def is_stream(name: str) -> bool:
-    """True for the address of what can only be a stream, such as a camera's MJPEG."""
+    """True for the address of something that can only be a stream, such as a camera's MJPEG."""
     if name.lower().startswith(("rtsp://", "rtsps://")):
         return True
     return is_address(name) and path_of(name).lower().endswith((".mjpeg", ".mjpg"))
@@ -86,14 +86,14 @@ def check_address(url: str) -> None:
 
 
 def path_of(url: str) -> str:
-    """The path in an address, whose suffix tells the type of the file."""
+    """The path in an address, whose suffix gives the type of the file."""
     try:
         return urlsplit(url).path
     except ValueError:
         return ""
 
 
-# What a folder is searched for; a file named by the user may have any suffix.
+# The suffixes a folder is searched for; a file named by the user may have any suffix.
 IMAGE_SUFFIXES = frozenset(
     ".avif .bmp .dib .gif .hdr .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .pic .png .pnm .ppm .pxm .ras "
     ".sr .tif .tiff .webp".split()
@@ -113,7 +113,7 @@ FileIdentity = tuple[int, int]
 
 
 def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
-    """Return the device and inode of a file; all of its names have the same.
+    """Return the device and inode of a file; they are the same for all its names.
 
     It is None if the file does not exist.
     """
@@ -149,19 +149,19 @@ def _suffix(name: str) -> str:
     return name[name.rfind(".") :].lower()  # Path takes ten times as long
 
 
-MARK = ".detcli-folder"  # the file by which a folder is known to be ours
+MARK = ".detcli-folder"  # the file that shows that a folder is ours
 COPY = re.compile(r"(?s)(?P<picture>.+)-(?P<mark>[0-9a-f]{8})(-[0-9]+)?\.\w+")
 
 
 def name_mark(path: str) -> str:
-    """The hash of an absolute path or an address, in the names of files that are made of it."""
+    """The hash of an absolute path or an address, in the names of files that are made from it."""
     import hashlib
 
     return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 class _Original(NamedTuple):
-    """The original image of an annotated copy, as far as the copy's name says which one it is.
+    """The original image of an annotated copy, as far as the copy's name identifies it.
 
     The name `pics/bus-0a1b2c3d.jpg` says `pics/bus` and `0a1b2c3d`, but not the suffix of the
     original.
@@ -178,7 +178,7 @@ def without_copies(files: list[str]) -> list[str]:
     bus.jpg. So a file with such a name is a copy only if bus.jpg is among the files, with an
     absolute path of this hash.
     """
-    # What the image would be, of each file whose name looks like that of a copy.
+    # The original, for each file whose name looks like that of a copy.
     original_by_copy: dict[str, _Original] = {}
     for file in files:
         copy_name = COPY.fullmatch(file)
@@ -202,12 +202,12 @@ def without_copies(files: list[str]) -> list[str]:
 
 
 def is_missing(name: str) -> bool:
-    """Whether a name is that of a file that does not exist, and no pattern."""
+    """Whether a name is that of a file that does not exist, and is not a pattern."""
     return is_path(name) and is_single_file(name) and not os.path.exists(name)
 
 
 def is_single_file(path: str) -> bool:
-    """Whether a path names one file, there or missing, rather than a pattern."""
+    """Whether a path names a single file, existing or missing, rather than a pattern."""
     return os.path.lexists(path) or not glob.has_magic(path)
 
 
@@ -391,10 +391,10 @@ class ListedInput(NamedTuple):
 
         Args:
             line: A JSON object, which may have `meta` as well.
-            default_name: What an image in `image` is called: the list and the number of the line.
+            default_name: The name of an image in `image`: the list and the number of the line.
 
         Raises:
-            SourceError: The line is another object, or has both or neither of `path` and `image`.
+            SourceError: The line is something else, or has both or neither of `path` and `image`.
         """
         try:
             fields = json.loads(line)
@@ -463,8 +463,8 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
     Args:
         name: The path of the list, or `-` for standard input.
         stop: Ends the reading when it is set.
-        null_separated: Whether a NUL ends each name. If not, a name is a line: of the encoding that
-            a byte order mark tells, or else of UTF-8, where other bytes become surrogates.
+        null_separated: Whether a NUL ends each name. If not, a name is a line: in the encoding that
+            a byte order mark gives, or else in UTF-8, where other bytes become surrogates.
     """
     if name == STDIN:
         chunks = stdin_chunks(stop)

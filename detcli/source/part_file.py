@@ -4,7 +4,7 @@ import io
 
 from detcli.source.mp4 import ReadRange
 
-BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
+BLOCK = 1 << 20  # bytes that are read at once from a file with replaced bytes
 
 
 class PartFile(io.BufferedIOBase):
@@ -22,7 +22,7 @@ class PartFile(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Read bytes at the current position, from the block of the file that has them.
 
-        An answer does not go over the end of the block, so it may have fewer than `size` bytes. It
+        A read does not cross the end of the block, so it may return fewer than `size` bytes. It
         is empty only at the end of the file.
         """
         max_bytes = size

@@ -1,8 +1,8 @@
-"""Images of Pillow, converted to the pixels that their files have when they are read by path.
+"""Pillow images, converted to the pixels that their files have when they are read by path.
 
 Pillow's own `convert("RGB")` does not give these: it cuts off numbers of 16 bits and floating point
-numbers at 255, leaves an image lying on its side, and rounds CMYK, YCbCr and L*a*b* otherwise than
-OpenCV and libtiff do. So each mode of Pillow is converted here as its files are in `decode.py`.
+numbers at 255, leaves an image lying on its side, and rounds CMYK, YCbCr and L*a*b* differently
+from OpenCV and libtiff. So each mode of Pillow is converted here as its files are in `decode.py`.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ class PillowImage(Protocol):
 
     @property
     def info(self) -> Mapping[Any, Any]:
-        """What its file says besides, such as its EXIF."""
+        """What else its file says, such as its EXIF."""
 
     def load(self) -> Any:  # noqa: ANN401
-        """Decode the file, unless that was done before."""
+        """Decode the file, unless that has already been done."""
 
     def convert(self, mode: str) -> Any:  # noqa: ANN401
         """Convert the image to a different mode."""
@@ -96,7 +96,7 @@ def _to_bgr(image: PillowImage) -> Pixels:
     if mode in COLOUR_MODES:
         return _reversed_channels(np.asarray(image.convert("RGB")))
     if mode in PALETTE_MODES:
-        # By way of "RGBA", as Pillow warns of transparent colours that get lost.
+        # By way of "RGBA", as Pillow warns about transparent colours that are lost.
         return _reversed_channels(np.asarray(image.convert("RGBA")))
 
     values: npt.NDArray[Any] = np.asarray(image)
@@ -127,7 +127,7 @@ def _reversed_channels(rgb: npt.NDArray[np.uint8]) -> Pixels:
 def _bgr_of_cmyk(cmyk: npt.NDArray[np.uint8], *, rounds_as_libtiff: bool) -> Pixels:
     """Convert cyan, magenta, yellow and black, (H, W, 4), to blue, green and red, (H, W, 3).
 
-    Each colour is what neither its ink nor the black ink takes from white. An image of Pillow is to
+    Each colour is what neither its ink nor the black ink takes from white. An image of Pillow must
     have the pixels that its file has when it is read by its path. There, two libraries compute the
     colours, and round differently:
 

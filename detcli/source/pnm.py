@@ -1,6 +1,6 @@
 """PNM and PAM whose maximum is not that of a byte or a word; the maximum is white.
 
-OpenCV takes binary samples as they are, whatever the maximum; of PAM it swaps red and blue.
+OpenCV takes binary samples as they are, whatever the maximum; in PAM it swaps red and blue.
 """
 
 import re
@@ -51,7 +51,7 @@ class _PnmHeader:
     samples: int  # of a pixel: 1 is grey, 3 are colours, one more is alpha
     maximum: int  # the sample that is white
     start: int  # of the samples in the file
-    is_text: bool  # samples in decimal, not in binary
+    is_text: bool  # samples are in decimal, not in binary
 
     @property
     def sample_count(self) -> int:
@@ -70,8 +70,8 @@ class _PnmHeader:
 def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode an image of the PNM family for which OpenCV would make wrong pixels.
 
-    The header of a PGM or PPM tells which sample is white, its maximum. OpenCV always takes 255 or
-    65535 for white, the highest number of one byte or two; only in text it also minds a maximum
+    The header of a PGM or PPM says which sample is white, its maximum. OpenCV always takes 255 or
+    65535 for white, the highest number of one byte or two; only in text does it heed a maximum
     below 255. In a PAM, OpenCV swaps red and blue.
 
     Args:
@@ -79,7 +79,7 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
         max_pixels: The maximum number of pixels.
 
     Returns:
-        The image (H, W, 3) in blue, green and red; None if OpenCV makes the right pixels of it.
+        The image (H, W, 3) in blue, green and red; None if OpenCV makes the right pixels from it.
 
     Raises:
         DecodeError: The file is damaged or too large, or its kind is not read.
@@ -105,9 +105,9 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
 
 
 def has_second_image(data: bytes) -> bool:
-    """Whether another image follows on the first of a binary PNM file.
+    """Whether another image follows the first in a binary PNM file.
 
-    Images in text have no certain end, so a second one is not noticed there.
+    Images in text have no definite end, so a second one is not noticed there.
     """
     try:
         end = _end_of_image(data)
@@ -139,7 +139,7 @@ def _end_of_image(data: bytes) -> int | None:
 
 
 def _damaged(reason: str) -> DecodeError:
-    """Make the error of a damaged file."""
+    """Make the error for a damaged file."""
     return DecodeError(f"a damaged PNM: {reason}", FETCH_AGAIN)
 
 
@@ -185,7 +185,7 @@ def _pnm_header(data: bytes) -> _PnmHeader:
 
 
 def _pam_header(data: bytes) -> _PnmHeader:
-    """Read the header of a PAM, which has a line for each of its fields, as `WIDTH 640`.
+    """Read the header of a PAM, which has a line for each of its fields, such as `WIDTH 640`.
 
     Raises:
         DecodeError: It is damaged, or of a kind that is not read.
@@ -211,7 +211,7 @@ def _pam_header(data: bytes) -> _PnmHeader:
 def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
     """Read the fields in the header of a PAM, up to the line ENDHDR.
 
-    The values of a field that comes again are joined with a space, as the format asks for.
+    The values of a repeated field are joined with a space, as the format requires.
 
     Returns:
         The value of each field by its name, and where the samples start after the header.
@@ -236,7 +236,7 @@ def _pam_fields(data: bytes) -> tuple[dict[str, str], int]:
 
 
 def _check_type(tuple_type: str, depth: int) -> None:
-    """Refuse a PAM whose header does not say which sample of a pixel is which colour.
+    """Refuse a PAM whose header does not say which colour each sample of a pixel is.
 
     Args:
         tuple_type: The name of what a pixel is, such as RGB_ALPHA; empty if there is none.
@@ -328,7 +328,7 @@ def _read_numbers(text: bytes) -> Iterator[np.ndarray]:
 
 
 def _too_bright(sample: int, maximum: int) -> DecodeError:
-    """Make the error of an image with a sample above its maximum, which is white."""
+    """Make the error for an image with a sample above its maximum, which is white."""
     return DecodeError(
         f"a damaged PNM: a sample is {sample}, above its maximum of {maximum}",
         "write the maximum of the samples into its header, or fetch it again",

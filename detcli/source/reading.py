@@ -1,4 +1,4 @@
-"""Reading: the bytes of files, pipes and standard input, and no more than an image can need."""
+"""Reading: the bytes of files, pipes and standard input, and no more than an image can take up."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ _FIRST_CHECK_BYTES = 65536  # the beginning of a file is checked when this many 
 _BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
 _MAX_METADATA_BYTES = 64 << 20  # more than the rest of a JPEG takes
 
-# Up to this size a file is read whole before it is checked.
+# Up to this size, a file is read whole before it is checked.
 _SMALL_FILE_BYTES = 64 << 20
 
 
@@ -76,7 +76,7 @@ def file_stamp(path: str | Path) -> str | None:
 
 
 def present_stamp(origin: Origin) -> str | None:
-    """Return the present stamp of an input's file; without a file, the one it was read with."""
+    """Return the current stamp of an input's file; if it has no file, the one it was read with."""
     if origin.path is not None:
         return file_stamp(origin.path)
     return origin.file_stamp
@@ -102,7 +102,7 @@ def require_unchanged(name: str | Path, stamp: str | None) -> None:
 
 
 def changed_since_listed() -> AlteredError:
-    """Make the error of a file or object that is not as it was when it was listed."""
+    """Make the error for a file or object that is not as it was when it was listed."""
     return AlteredError(
         "it has changed since it was listed", "process it as it is now with --retry-failed"
     )
@@ -115,8 +115,8 @@ def _too_large(max_bytes: int) -> DecodeError:
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
     """Join the chunks of an image file, and stop early if they cannot be an image.
 
-    What is read may be endless, or no image at all. So the bytes that are there are checked at
-    64 KiB and each time that they have doubled, instead of only at the end.
+    What is read may be endless, or not an image at all. So the bytes that have arrived are checked
+    at 64 KiB and each time they have doubled, instead of only at the end.
 
     Args:
         chunks: The bytes of the file as they come; an empty chunk says that none came for a while.
@@ -244,7 +244,7 @@ def _missing(path: str | Path) -> SourceError:
     """Return the error to raise for a path at which there is no file.
 
     A path with "://" was meant as an address. Any other path counts as mistyped if its folder has
-    files. Otherwise its drive may be gone, which leaves an empty folder or none: that is a
+    files. Otherwise its drive may be gone, which leaves an empty folder or none at all: that is a
     PlaceError.
     """
     if "://" in str(path):
@@ -274,8 +274,8 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
     """Return the error to raise for a file that cannot be opened or read.
 
     It is a SourceError if only this file is to blame, as with a mistyped name. It is a PlaceError
-    if other files would fail as well, as on a drive that is not there. A run stops at a PlaceError
-    and can be resumed later.
+    if other files would fail as well, as on a missing drive. A run stops at a PlaceError and can be
+    resumed later.
 
     Args:
         path: The file, as the user named it.
@@ -306,7 +306,7 @@ def stdin_problem() -> str:
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
     """Yield the bytes of standard input as they come, until its end or until `stop` is set.
 
-    An empty chunk comes after each second of silence, so that the reader can look at the clock.
+    An empty chunk comes after each second of silence, so that the reader can check the time.
 
     Raises:
         SourceError: Standard input is closed, or a terminal where nobody pipes anything in.

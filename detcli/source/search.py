@@ -60,8 +60,7 @@ class NameSearch:
 
         Raises:
             SourceError: A folder or pattern has no images or videos.
-            PlaceError: There is nothing of this name, and its suffix is not that of an image or
-                video.
+            PlaceError: Nothing has this name, and its suffix is not that of an image or video.
         """
         braces = BRACES.fullmatch(name)  # shards/{000..009}.tar
         if braces is not None and not os.path.lexists(name):
@@ -78,7 +77,7 @@ class NameSearch:
             pages = self.pages_of_folder(name)
             yield from self._count_entries(pages, error_if_empty=self._empty_folder(name))
         elif is_missing(name) and not is_media(name):
-            # It may be a folder on a drive that is gone, so the error is one of the place.
+            # It may be a folder on a drive that is gone, so the error is a PlaceError.
             raise PlaceError("no such file", "check the path")
         elif is_single_file(name):
             # Even if it is missing: the file may come later, and is then the same input.
@@ -123,7 +122,7 @@ class NameSearch:
         yield from self._count_entries(all_pages, error_if_empty=self._empty_folder(url))
 
     def _empty_folder(self, folder: str) -> SourceError:
-        """Make the error of a folder that has no images or videos.
+        """Make the error for a folder that has no images or videos.
 
         Its hint is to search the folders in it, unless they are searched or there are none.
         """
@@ -145,7 +144,7 @@ class NameSearch:
             yield [listed.address for listed in page if self._is_searched(listed.name)]
 
     def _is_searched(self, name: str) -> bool:
-        """Whether a search takes the object of this name, which is relative to the folder."""
+        """Whether a search takes the object with this name, which is relative to the folder."""
         if not is_media(name):
             return False
         if name.startswith(".") or "/." in name:
@@ -157,9 +156,9 @@ class NameSearch:
     ) -> Iterator[str | Item]:
         """Yield the entries of a name's pages, and count them in the progress of the run.
 
-        Until now the name itself counts as one input of the run. Its entries count in its place:
-        one is subtracted, and the entries of each page are added. If this raises an error, one is
-        added again, because the caller yields an item with the error.
+        Until now the name itself was counted as one input of the run. Its entries are counted in
+        its place: one is subtracted, and the entries of each page are added. If this raises an
+        error, one is added again, because the caller yields an item with the error.
 
         Args:
             pages: Lists of paths or addresses, and items with the errors of folders.

@@ -84,7 +84,7 @@ CLOSE_TIMEOUT_S = 7.0
 DEFAULTS = InputOptions()
 
 # The name or address of an image or a video, or a line with more; or the item with the error for
-# what is neither.
+# anything else.
 SourceEntry = str | ListedInput | Item
 
 
@@ -92,8 +92,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
     Attributes:
-        progress: How many inputs there are, as far as it is known.
-        skip_file: Whether an earlier run has the record of an image file already, by the path of
+        progress: How many inputs there are, as far as this is known.
+        skip_file: Whether an earlier run already has the record of an image file, by the path of
             the file; None if there is no earlier run. A run that resumes one sets this. `RECORDED`
             is then yielded in place of such a file.
     """
@@ -164,7 +164,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self._ended.set()
 
     def _all_items(self) -> Generator[Item]:
-        """Yield all inputs of the run, each with the number of its name or file.
+        """Yield all inputs of the run, each with the index of its name or file.
 
         The order is that of the names, then of the list, then cameras and streams: these are read
         all at once and may never end, so nothing can come after them.
@@ -194,7 +194,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             name: Standard input, or a name as `NameSearch.entries` takes it.
-            input_numbers: Counts the inputs of the run. Each file takes the next number.
+            input_numbers: Counts the inputs of the run. Each file takes the next index.
         """
         if name == STDIN:
             from detcli.source.stdin import read_stdin
@@ -212,9 +212,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from of_input([failed_item(public_name(name), error)], next(input_numbers))
 
     def _has_record(self, entry: SourceEntry) -> bool:
-        """Return whether an entry is the path of an image file that has a record already.
+        """Return whether an entry is the path of an image file that already has a record.
 
-        A false answer may be wrong: the item of such an input shows it.
+        False may be wrong: the item of such an input then shows it.
         """
         if self.skip_file is None or not isinstance(entry, str):
             return False
@@ -271,7 +271,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return entries
 
     def _present_entries(self) -> Iterator[str | Item]:
-        """Yield the files in the followed folders, and an error for each folder without a list."""
+        """Yield the files in the followed folders, and an error for each that cannot be listed."""
         for name in self._names:
             try:
                 for page in self._search.pages_of_folder(name):
@@ -307,7 +307,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
             return
-        if is_video(entry):  # nothing tells early whether a video is complete
+        if is_video(entry):  # nothing shows early whether a video is complete
             return
         item = self._image_item(public=entry, entry=entry)
         try:
@@ -352,7 +352,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return [self._image_in_line(entry)]
 
     def _open_named(self, public: str, entry: str) -> Iterator[Item]:
-        """Yield the inputs of a path or address; its suffix tells what it is.
+        """Yield the inputs of a path or address; its suffix says what it is.
 
         Args:
             public: Its name in records, without passwords.
@@ -470,8 +470,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _read_list_entries(self) -> Iterator[SourceEntry]:
         """Yield the entries of the list that --files-from names; nothing if the option is not set.
 
-        A line is a name, or a JSON object with more; with --null, names end with NUL and JSON is
-        not looked for. A bad line becomes an item with the error, and the others go on.
+        A line is a name, or a JSON object with more; with --null, names end with NUL and are never
+        JSON. A bad line becomes an item with the error, and the others go on.
         """
         name = self._inputs.files_from
         if name is None:
@@ -502,7 +502,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             names: The cameras and streams, as the user named them.
-            input_numbers: Counts the inputs of the run. Each source takes the next number.
+            input_numbers: Counts the inputs of the run. Each source takes the next index.
         """
         from detcli.source.live import LiveSource, watch
 
@@ -552,12 +552,12 @@ def _address_for_viewers(entry: str) -> str | None:
 def _with_unique_name(source: "LiveSource", name_counts: Counter[str]) -> "LiveSource":
     """Return a live source with a unique name in records.
 
-    Public names may be equal, as of streams with different passwords. Such a source gets a count:
+    Public names may be equal, as for streams with different passwords. Such a source gets a count:
     "rtsp://host/a (2)".
 
     Args:
         source: The camera or stream.
-        name_counts: How often each name has come, updated here.
+        name_counts: How often each name has occurred, updated here.
     """
     name_counts[source.name] += 1
     count = name_counts[source.name]

@@ -26,7 +26,7 @@ _IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
 
 # A PNM's kind, width, height and highest value, with spaces and comments between them.
 _PNM = re.compile(rb"P([56])" + 3 * rb"(?:\s|#[^\n]*\n)+(\d{1,9})" + rb"\s")
-_PNM_HEADER = 1024  # bytes within which it ends
+_PNM_HEADER = 1024  # maximum length of that header in bytes
 _PNG = b"\x89PNG\r\n\x1a\n"
 IMAGE_STARTS = (JPEG, _PNG, b"P5", b"P6")
 """The bytes with which each image begins in a stream of JPEG, PNG and binary PNM."""
@@ -82,7 +82,7 @@ class Splitter:
             self._find_end = self._find_png_end
         else:
             self._find_end = self._find_pnm_end
-        self._data = bytearray()  # bytes of the stream that are not yielded or dropped yet
+        self._data = bytearray()  # bytes of the stream that have not been yielded or dropped yet
         self._offset = 0  # of the first byte of the data, in the stream
         self._has_ended = False  # whether no more data come
         self._result_count = 0  # images and errors so far
@@ -95,7 +95,7 @@ class Splitter:
         self._has_pixels = False  # whether the pixels of the current image have begun
         # Where in the stream the images are that a camera has appended to an earlier one.
         self._attached_spans: set[_Span] = set()
-        self._results = self._split()  # the generator that `feed` goes on with
+        self._results = self._split()  # the generator that `feed` resumes
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
         """Take more bytes; yield the images that they complete, and errors for broken ones."""
@@ -114,7 +114,7 @@ class Splitter:
         """Yield the images in the stream, and an error for each that is broken.
 
         It yields None where it needs more bytes to go on; `feed` adds them. Bytes between images
-        are skipped, and reported as an error. An image that an index in the one before it names,
+        are skipped, and reported as an error. An image that an index in the previous one names,
         such as the second of a stereo photo, belongs to that one and is not yielded.
         """
         while True:
@@ -161,7 +161,7 @@ class Splitter:
         self._skip(image_start)
         is_attached = any(span.begin == self._offset for span in self._attached_spans)
         if is_attached:
-            self._junk_bytes = 0  # padding and no junk
+            self._junk_bytes = 0  # padding, not junk
         return True
 
     def _image_length(self) -> Generator[None, None, int]:
@@ -170,7 +170,8 @@ class Splitter:
         It yields None whenever it needs more bytes, and goes on when `feed` has added some.
 
         Raises:
-            _BrokenError: The image is damaged or too large; the error says where to search on.
+            _BrokenError: The image is damaged or too large; the error says where to continue the
+                search.
         """
         self._has_pixels = False  # until `_find_end` comes to the pixels of this image
         length = yield from self._find_end()
@@ -230,8 +231,8 @@ class Splitter:
     def _find_png_end(self) -> Generator[None, None, int]:
         """Find where the PNG at the start of the data ends, and return its length.
 
-        After a signature, a PNG is a sequence of chunks: the first and no other is called IHDR,
-        and the last IEND. Each has the length of its content in 4 bytes, its name in 4, the
+        After a signature, a PNG is a sequence of chunks: only the first is called IHDR, and the
+        last is called IEND. Each has the length of its content in 4 bytes, its name in 4, the
         content, and a checksum in 4. It yields while it needs more bytes.
 
         Once its first chunk is sound, this is certainly an image, and not bytes of another one that
@@ -262,10 +263,11 @@ class Splitter:
         return end
 
     def _find_pnm_end(self) -> Generator[None, None, int]:
-        """Find where the binary PNM at the start of the data ends, and return its length.
+        """Find where the binary PNM at the start of the data ends; return its length.
 
-        The header is text: `P6 640 480 255` is an image in colour (P5 is grey), its width, height
-        and highest value of a sample. The samples follow. It yields while it needs more bytes.
+        The header is text: `P6 640 480 255` is an image in colour (P5 is grey), its width, its
+        height and the highest value of a sample. The samples follow. It yields while it needs more
+        bytes.
 
         Raises:
             _BrokenError: There is no header, the image is too large, or the stream ends in it.
@@ -390,8 +392,8 @@ class Splitter:
     ) -> Generator[None, None, int]:
         """Wait for the end of compressed data, and return the offset of the marker after it.
 
-        It yields None while it needs more bytes. The pixels of the image have begun, which is noted
-        in `_has_pixels`.
+        It yields None while it needs more bytes. The pixels of the image have begun, which is
+        recorded in `_has_pixels`.
 
         Args:
             start: The offset of the compressed data.

@@ -14,7 +14,7 @@ from detcli.source.splitter import IMAGE_STARTS, Splitter
 from detcli.source.tiff_directory import BIG, CLASSIC
 
 _BMP_OR_TEXT_PNM = (b"BM", b"P")
-"""How images begin whose end cannot be found in a stream."""
+"""How images whose end cannot be found in a stream begin."""
 
 HEAD = 12
 """Bytes at the beginning of such an image that are not repeated within it."""
@@ -32,7 +32,7 @@ TO_JPEGS = "-i - -f image2pipe -c:v mjpeg -q:v 2 - | detcli predict -"
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
     """Yield the image on standard input, or the images of a stream as each is complete.
 
-    The images of a stream are numbered, and every Nth is used, as of a video. The first one waits
+    The images of a stream are numbered, and every Nth is used, as in a video. The first one waits
     until the next one follows or a second has passed, because only then is it clear whether this is
     a stream, whose total is unknown.
     """
@@ -53,10 +53,10 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
 
     Raises:
         OSError: Standard input cannot be read.
-        InputError: It is closed, or holds something else than an image or a stream of images.
+        InputError: It is closed, or holds something other than an image or a stream of images.
     """
     chunks = stdin_chunks(progress.stop)
-    head = b""  # the first bytes, which tell the format
+    head = b""  # the first bytes, which identify the format
     for chunk in chunks:
         head += chunk
         if len(head) >= HEAD:
@@ -89,10 +89,11 @@ def _holds_several_images(data: bytes) -> bool:
     """Return whether another image seems to follow the first one, in a format without streams.
 
     Args:
-        data: All bytes of standard input, which begin with an image but no JPEG, PNG or binary PNM.
+        data: All bytes of standard input, which begin with an image other than a JPEG, PNG or
+            binary PNM.
     """
     if data.startswith(_BMP_OR_TEXT_PNM):
-        # Images of one program begin alike, so that a second one repeats the first bytes.
+        # Images from the same program begin alike, so a second one repeats the first bytes.
         repeats_beginning = data.find(data[:HEAD], HEAD) > 0
         if repeats_beginning:
             return True
@@ -103,7 +104,7 @@ def _holds_several_images(data: bytes) -> bool:
 
 
 def _several_images_error() -> DecodeError:
-    """Make the error of several images in a row, as a decoder would take only the first."""
+    """Make the error for several images in a row, as a decoder would take only the first."""
     return DecodeError(
         "several images: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
         f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",
@@ -117,7 +118,7 @@ def _require_image(head: bytes) -> None:
 
     Raises:
         DecodeError: They are those of a video file, or of no known format, as raw frames are. The
-            hint is a command with which ffmpeg makes images of these.
+            hint is a command with which ffmpeg turns these into images.
     """
     if _VIDEO.match(head):
         raise DecodeError(
@@ -148,7 +149,7 @@ def _read_stream(
     splitter = Splitter(options.max_bytes, start)
     frames = _StreamFrames(options)
     begin = bytearray()  # everything, until it is clear whether this is a stream
-    parts: list[bytes | DecodeError] = []  # images and errors that are not yielded yet
+    parts: list[bytes | DecodeError] = []  # images and errors that have not been yielded yet
     is_stream = False
 
     for chunk in chunks:
@@ -191,8 +192,8 @@ class _StreamFrames:
         """Yield the items of the next images of the stream that the options select.
 
         They select the first image of each step: of every N images, or of each span of seconds,
-        for which the rate of the stream tells the times. An error in place of an image is yielded
-        always.
+        where the rate of the stream gives the times. An error in place of an image is always
+        yielded.
 
         Args:
             parts: The bytes of image files, and errors in place of broken images.

@@ -1,4 +1,4 @@
-"""Reads tar files as a stream: each member is looked at once, and its image is held alone.
+"""Reads tar files as a stream: each member is looked at once, and one image is held at a time.
 
 Blocks are walked here rather than by `tarfile`, which ends in a RecursionError when many extended
 headers follow one another, holds as much of a sparse map as there is, and takes a file that ends
@@ -28,7 +28,7 @@ CHUNK = 1 << 20
 BLOCK = 512  # bytes of a header; the content of a member is padded to a multiple of them
 
 ENDING_BLOCK = bytes(BLOCK)
-"""What ends an archive; two of them should, and GNU tar takes one with a warning."""
+"""What ends an archive; there should be two of them, and GNU tar accepts one with a warning."""
 
 MAX_EXTENDED_BYTES = 1 << 20
 """Bytes of a long name, of pax records, or of a sparse map, which are read at once."""
@@ -50,7 +50,7 @@ SPARSE = b"S"
 EXTENDED_TYPES = frozenset((LONG_NAME, LONG_LINK, PAX_OF_ALL) + PAX)
 
 # Places in the header of a sparse file of old GNU tar, and in the blocks that continue its map.
-REGION = 24  # bytes of an offset and a size
+REGION = 24  # length in bytes of an offset and a size
 HEADER_MAP = 386
 HEADER_REGIONS = 4
 HEADER_CONTINUES = 482
@@ -153,7 +153,7 @@ def read_tar(
 def decompressed(file: BinaryIO) -> BinaryIO:
     """Return a file object that decompresses a tar file, or reads one that is not compressed.
 
-    The first bytes tell the compression, because suffixes are often wrong.
+    The first bytes identify the compression, because suffixes are often wrong.
 
     Raises:
         TarError: It is compressed by zstd, which cannot be read.
@@ -182,13 +182,13 @@ class TarReader:
     def next_member(self) -> Member | None:
         """Read headers up to the next member of the archive; None at its end.
 
-        Extended headers before a member's own one say what has no room there, such as a long
-        name. The content of the member has then to be read or skipped by the caller.
+        Extended headers before a member's own one say what has no room there, such as a long name.
+        The caller must then read or skip the content of the member.
 
         Raises:
             TarError: The archive is damaged or breaks off.
         """
-        # The records that earlier headers gave to all members hold for this one, too.
+        # The records that earlier headers gave to all members apply to this one, too.
         extension = _Extension(list(self._common.items()))
         # An extended header of a single member needs one after it. A header of all members may be
         # the last one of the archive.
@@ -222,8 +222,8 @@ class TarReader:
             extension.long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
         elif kind == PAX_OF_ALL:
             self._note_common(pax_records(content))
-            # If a key comes twice, its last record counts. So the records of all members go first,
-            # and those of the member itself after them.
+            # If a key occurs twice, its last record is used. So the records of all members go
+            # first, and those of the member itself after them.
             common_records = list(self._common.items())
             extension.records = common_records + extension.records
         elif kind in PAX:
@@ -311,16 +311,16 @@ class TarReader:
     ) -> Member:
         """Describe a member of the archive, by its header and the extended headers before it.
 
-        What the extended headers say counts more than the header itself. The zeros of a sparse file
-        are not stored, so it also has a list of the regions that are. In the newest form this list
-        is at the beginning of the content, and `regions` stays None.
+        What the extended headers say takes precedence over the header itself. The zeros of a sparse
+        file are not stored, so it also has a list of the regions that are. In the newest form this
+        list is at the beginning of the content, and `regions` stays None.
 
         Args:
             block: The bytes of the header. For a sparse file, more blocks of its list are read.
             header: The same header, parsed.
             extension: What the extended headers say.
         """
-        value_by_key = dict(extension.records)  # the last value of a key that comes again
+        value_by_key = dict(extension.records)  # the last value of a repeated key
         name = extension.long_name or header.name
         if "path" in value_by_key:
             name = value_by_key["path"].decode("utf-8", "surrogateescape")
@@ -374,7 +374,7 @@ class TarReader:
         return regions
 
     def _read(self, size: int) -> bytes:
-        """Read bytes of the archive; a TarError if it ends before."""
+        """Read bytes of the archive; a TarError if it ends before that."""
         content = io.BytesIO()
         missing_bytes = size
         while missing_bytes > 0:
@@ -387,7 +387,7 @@ class TarReader:
         return content.getvalue()
 
     def _skip(self, size: int) -> None:
-        """Read bytes of the archive and drop them; a TarError if it ends before."""
+        """Read bytes of the archive and drop them; a TarError if it ends before that."""
         self._position += size
         missing_bytes = size
         while missing_bytes > 0:
@@ -420,7 +420,7 @@ def _stored_size(header: tarfile.TarInfo, value_by_key: dict[str, bytes]) -> int
 
     Args:
         header: The header of the member.
-        value_by_key: The pax records of the member. Their size counts more than the header's.
+        value_by_key: The pax records of the member. Their size takes precedence over the header's.
 
     Raises:
         TarError: The size in the pax records is not a number.
@@ -478,7 +478,7 @@ def _header_number(field: bytes) -> int:
 
 
 def _region_fields(fields: bytes, count: int) -> Regions:
-    """Parse the regions of a sparse file in a header; they end with the first that is empty.
+    """Parse the regions of a sparse file in a header; they end at the first that is empty.
 
     A region is an offset and a size, each a number in text. `fields` begins with the first region,
     and has room for `count` of them.
@@ -512,7 +512,7 @@ def _describe_sparse(member: Member, fields: dict[str, bytes], records: PaxRecor
         member.name = fields["GNU.sparse.name"].decode("utf-8", "surrogateescape")
     if "GNU.sparse.realsize" in fields:
         member.real_size = _decimal_number(fields["GNU.sparse.realsize"])
-    elif "GNU.sparse.size" in fields:  # as older versions of GNU tar call it
+    elif "GNU.sparse.size" in fields:  # its name in older versions of GNU tar
         member.real_size = _decimal_number(fields["GNU.sparse.size"])
     else:
         raise TarError("a sparse file without a size")
@@ -523,8 +523,8 @@ def _regions_in_records(fields: dict[str, bytes], records: PaxRecords) -> Region
     """Return the regions of a sparse file from its pax records; None if they precede the content.
 
     GNU tar has had three versions. In version 1.0, which has a record "major", they precede the
-    content. In 0.1 they are one record of numbers with commas, as "0,10,4096,5"; in 0.0 two records
-    for each region.
+    content. In 0.1 they are one record of numbers with commas, such as "0,10,4096,5"; in 0.0 they
+    are two records for each region.
 
     Args:
         fields: The values by key; the last one of a key that comes again.
@@ -608,7 +608,7 @@ def _take_leading_map(stored: bytes) -> _SparseContent:
     if number_count >= len(stored):
         raise TarError("a sparse map breaks off")
 
-    # The lines of the map come apart, and everything after them stays together.
+    # The lines of the map are split, and everything after them stays together.
     line_count = 1 + number_count
     pieces = stored.split(b"\n", maxsplit=line_count)
     is_complete = len(pieces) == line_count + 1

@@ -1,9 +1,9 @@
-"""TIFF: its forms, and how OpenCV is made to read each rightly.
+"""TIFF: its forms, and how OpenCV is made to read each correctly.
 
 OpenCV has two ways. For colours it asks libtiff, which gives 8 bits and knows every photometric
-interpretation, but multiplies colours by an alpha that is stored apart from them. Values of 16 bits
-and more it takes as they are stored, but of separate planes only the first. So `TiffDecoding` lists
-what OpenCV is asked for, if need be with some of the file's fields changed in memory.
+interpretation, but multiplies colours by an alpha that is stored apart from them. It takes values
+of 16 bits and more as they are stored, but only the first of separate planes. So `TiffDecoding`
+lists what OpenCV is asked for, if necessary with some of the file's fields changed in memory.
 """
 
 import struct
@@ -39,10 +39,10 @@ from detcli.source.tiff_forms import (
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
 MAX_TILE_PIXELS = 1 << 20
-"""Of a tile that is larger than the image."""
+"""The maximum size of a tile that is larger than the image."""
 
 MAX_PARTS = 1 << 20
-"""Strips or tiles of an image whose planes are read one by one."""
+"""The maximum number of strips or tiles of an image whose planes are read one by one."""
 
 # The tags of fields.
 _NEW_SUBFILE_TYPE, _THUMBNAIL_OR_MASK = 254, 0b101
@@ -67,7 +67,7 @@ _SAME_IN_PLANES = (
 _UNCOMPRESSED = 1
 _SEPARATE_PLANES = 2  # the value of `_PLANAR` if each sample of a pixel is in its own plane
 
-_ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
+_ASSOCIATED_ALPHA = 1  # colours are already multiplied by it, so libtiff leaves them alone
 _TURNED_ORIENTATIONS = range(2, 9)  # 1 is upright
 
 
@@ -88,7 +88,7 @@ def has_second_page(data: bytes) -> bool:
 def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode a TIFF that OpenCV would show with wrong pixels; None if it shows the right ones.
 
-    It is still OpenCV that decodes it. The form of the pixels tells how: OpenCV is asked for
+    It is still OpenCV that decodes it. The form of the pixels decides how: OpenCV is asked for
     another kind of result, or gets a copy of the file in which some fields are changed.
 
     Args:
@@ -96,8 +96,8 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
         max_pixels: The maximum number of pixels of the image.
 
     Returns:
-        The image (H, W, 3) in blue, green and red; None if OpenCV decodes the file rightly when it
-        is asked for colours, as for every other image.
+        The image (H, W, 3) in blue, green and red; None if OpenCV decodes the file correctly when
+        it is asked for colours, as for every other image.
 
     Raises:
         DecodeError: The form is in no row of `FORMS`, or the file is damaged or too large.
@@ -165,7 +165,7 @@ def _decode_plane(directory: Directory, plane: int) -> np.ndarray:
 
 
 def form_of(directory: Directory) -> TiffForm:
-    """Read from the fields of a TIFF which form it has: its colours, bits and layout.
+    """Read from the fields of a TIFF what form it has: its colours, bits and layout.
 
     Raises:
         DecodeError: Its samples differ in their kind, or fields are missing.
@@ -175,7 +175,7 @@ def form_of(directory: Directory) -> TiffForm:
         raise damaged_tiff()
 
     # Two fields have a value for each sample of a pixel; a damaged file may claim any number of
-    # samples. Without such a field, the default of the standard holds for all samples.
+    # samples. If there is no such field, the default of the standard applies to all samples.
     samples = directory.value(_SAMPLES, 1)
     max_values = min(samples, MAX_FIELDS)
     bits = set(directory.values(_BITS, max_values)) or {1}
@@ -197,7 +197,7 @@ def form_of(directory: Directory) -> TiffForm:
 
 
 def _refused(form: TiffForm) -> DecodeError:
-    """Make the error of a TIFF whose form is not read, with a description of the form."""
+    """Make the error for a TIFF whose form is not read, with a description of the form."""
     number_kinds = {SIGNED: " signed", FLOAT: " floating point"}
     number_kind = number_kinds.get(form.sample_format, "")
     layout = ""
@@ -225,8 +225,8 @@ def _check_tiles(directory: Directory) -> None:
 def _check_complete(directory: Directory, form: TiffForm) -> None:
     """Refuse a file that ends before its pixels, its palette or its JPEG tables do.
 
-    Without its end, libtiff shows some as if nothing were missing: a palette is black then, and so
-    are all planes but the first.
+    libtiff shows some such files as if nothing were missing: a palette is then black, and so are
+    all planes but the first.
 
     Raises:
         DecodeError: Bytes are missing.
@@ -249,8 +249,8 @@ def _end_of_tables(directory: Directory) -> int:
 def _end_of_pixels(directory: Directory, form: TiffForm) -> int:
     """Find where the last strip or tile of an image ends in the file, as an offset in bytes.
 
-    Strips and tiles are the pieces in which a TIFF stores its pixels: some whole rows, or a
-    rectangle. Its fields tell where each begins, and how many bytes it has.
+    Strips and tiles are the pieces in which a TIFF stores its pixels: a few whole rows, or a
+    rectangle. Its fields say where each begins, and how many bytes it has.
     """
     strip_starts = directory.values(_STRIP_OFFSETS, MAX_PARTS)
     strip_lengths = directory.values(_STRIP_BYTES, MAX_PARTS)
@@ -271,7 +271,7 @@ def _without_padding(
 ) -> tuple[int, ...]:
     """Limit the lengths of uncompressed strips to the bytes that hold pixels.
 
-    A strip is some whole rows of the image, or of one of its planes. Some writers say that a strip
+    A strip is a few whole rows of the image, or of one of its planes. Some writers say that a strip
     has more bytes than its rows, as when the last one has fewer rows than the others. A file that
     lacks only these bytes is complete.
 
@@ -281,7 +281,7 @@ def _without_padding(
         lengths: How many bytes each strip has, as the file says.
 
     Returns:
-        How many bytes of each strip have to be there.
+        How many bytes of each strip have to be present.
     """
     height, width = directory.size
     rows_per_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
@@ -295,7 +295,7 @@ def _without_padding(
 
     lengths_of_pixels = []
     for index, length in enumerate(lengths):
-        index_in_plane = index % strips_per_plane  # the strips of one plane follow on another's
+        index_in_plane = index % strips_per_plane  # the strips of one plane follow those of another
         first_row = index_in_plane * rows_per_strip
         row_count = min(rows_per_strip, height - first_row)
         lengths_of_pixels.append(min(length, row_count * bytes_per_row))
@@ -381,10 +381,10 @@ def _append_field(file: bytearray, layout: TiffLayout, tag: int, values: tuple[i
 
 
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
-    """Copy the file of a TIFF, and give it another directory at its end.
+    """Copy the file of a TIFF, and give it a different directory at its end.
 
     The old directory stays in the file, but nothing leads to it. The new one has the new fields,
-    and of the old fields only the JPEG tables.
+    and only the JPEG tables of the old fields.
 
     Args:
         directory: The old fields, and the file.

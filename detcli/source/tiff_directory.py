@@ -12,7 +12,7 @@ CLASSIC = frozenset({b"II*\0", b"MM\0*"})
 BIG = frozenset({b"II+\0", b"MM\0+"})
 
 MAX_FIELDS = 4096
-"""Of a directory; writers make some dozens."""
+"""Fields of a directory; writers make a few dozen."""
 
 WIDTH, HEIGHT = 256, 257  # tags of fields
 
@@ -37,7 +37,7 @@ def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[TiffField
 
     Args:
         tiff: The whole file.
-        directory: The position of the directory; None for that of the first one.
+        directory: The position of the directory; None for the position of the first one.
 
     Raises:
         struct.error: The data end before the fields do.
@@ -106,7 +106,7 @@ class TiffLayout(NamedTuple):
 
 
 class Directory:
-    """The fields of a page of a TIFF: they describe it and tell where its pixels are.
+    """The fields of a page of a TIFF: they describe it and say where its pixels are.
 
     Attributes:
         data: The whole file.
@@ -118,7 +118,7 @@ class Directory:
     """
 
     def __init__(self, data: bytes, page: int = 0) -> None:
-        """Read the fields of a page; pages count from 0."""
+        """Read the fields of a page; pages are counted from 0."""
         self.data = data
         self.layout = TiffLayout.of_file(data)
         self.fields: dict[int, StoredValues] = {}

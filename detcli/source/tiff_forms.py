@@ -13,14 +13,14 @@ UNSIGNED, SIGNED, FLOAT, UNDEFINED = 1, 2, 3, 4
 
 # Values of the field Compression: none, LZW, JPEG, both numbers of Deflate, PackBits.
 _COMPRESSIONS = frozenset({1, 5, 7, 8, 32946, 32773})
-_FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
+_FAX = frozenset({2, 3, 4, 32771})  # only for 1 bit per pixel
 
 
 class TiffDecoding(Enum):
-    """What OpenCV is asked for, so that it gives the right pixels of a TIFF."""
+    """What OpenCV is asked for, so that it returns the right pixels of a TIFF."""
 
     COLOURS = auto()  # as colours
-    COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already
+    COLOURS_AS_STORED = auto()  # as colours, and as if they were already multiplied by alpha
     VALUES = auto()  # as the values that are stored
     LAB = auto()  # as if lightness and two colour axes were red, green and blue
     FIRST_PLANE = auto()  # the first plane as grey, without the others
@@ -28,7 +28,7 @@ class TiffDecoding(Enum):
 
 
 class TiffForm(NamedTuple):
-    """How the pixels of a TIFF are stored, as far as OpenCV makes a difference."""
+    """How the pixels of a TIFF are stored, where it makes a difference to OpenCV."""
 
     photometric: int  # the colour space, as the field PhotometricInterpretation numbers it
     bits: int  # of a sample

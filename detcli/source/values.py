@@ -13,15 +13,15 @@ _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 def to_eight_bits(values: np.ndarray) -> Pixels:
     """Convert floating point numbers or wide integers to 8 bits.
 
-    If all are whole numbers from 0 to 255, and any of them is above 1, they are levels of 8 bits
-    already, and stay as they are. Otherwise 0 is black and 1 is white, and numbers outside of that
-    range become black or white. NaN becomes black, and counts as outside.
+    If all are whole numbers from 0 to 255, and any of them is above 1, they are already levels of 8
+    bits, and stay as they are. Otherwise 0 is black and 1 is white, and numbers outside that range
+    become black or white. NaN becomes black, and counts as outside.
 
     Args:
         values: An array of any shape and number type.
 
     Raises:
-        DecodeError: Too many numbers are outside of the range: any of the integers, or more than
+        DecodeError: Too many numbers are outside the range: any of the integers, or more than
             half of the floating point numbers, as highlights may be above white.
     """
     if values.dtype == np.uint8:

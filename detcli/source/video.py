@@ -28,10 +28,10 @@ from detcli.source.video_tracks import TrackChoice, choose_track, patched
 
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
-CACHED_PARTS = 32  # of a file that are remembered: several functions ask for its header
+CACHED_PARTS = 32  # ranges of a file that are remembered: several functions ask for its header
 
 # Containers that store the number of frames; for others it is estimated from the duration, which
-# some do not store either, so that it is measured, as far as they go.
+# some do not store either, so it is measured, as far as the files can be read.
 _COUNTING_SUFFIXES = (".m4v", ".mov", ".mp4")
 _MEASURED_SUFFIXES = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
@@ -45,7 +45,7 @@ def read_video(
     """Yield the frames of a video, and an error if some of them cannot be read.
 
     The total of `progress` is corrected twice. Until it is opened, the video counts as one input,
-    then as the frames that are expected of it, and in the end as what was yielded.
+    then as the frames that are expected from it, and in the end as what was yielded.
     """
     counted_items: int | None = 1  # as many as the video counts for in the total; None: unknown
     item_count = 0
@@ -102,7 +102,7 @@ def _open_before_start(
 
 
 def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
-    """Warn of a rotation that OpenCV does not follow; one beyond a full turn is only damage.
+    """Warn about a rotation that OpenCV does not follow; one beyond a full turn is only damage.
 
     The rotation comes from a matrix in the file, and FFmpeg ignores a damaged one.
     """
@@ -115,7 +115,7 @@ def _with_best_track(video: VideoSource) -> VideoSource:
     """Return a video so that OpenCV reads the track that FFmpeg's own programs would choose.
 
     By itself OpenCV reads the first video track, which may be a cover image. So the tracks before
-    the best one are hidden from it: the video is opened through a function that exchanges bytes of
+    the best one are hidden from it: the video is opened through a function that replaces bytes of
     the header on their way to OpenCV. If no track has to be hidden, it is opened as before.
 
     Returns:
@@ -132,7 +132,7 @@ def _with_best_track(video: VideoSource) -> VideoSource:
 
     # If the file itself is broken, opening it as it is raises a better error.
     video.open().release()
-    # OpenCV reads the whole file once, so nothing is remembered of that.
+    # OpenCV reads the whole file once, so nothing of that is remembered.
     read_with_hidden_tracks = patched(video.read_range, choice.patches)
 
     def reopen() -> cv2.VideoCapture:
@@ -155,7 +155,8 @@ def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     """Return how many frames of a video will be yielded; None if that is unknown.
 
     The first frame of each step is yielded, from the requested start to the requested end; a step
-    is a number of frames or of seconds. The steps of the first and the last frame tell how many.
+    is a number of frames or of seconds. The steps of the first and the last frame give their
+    number.
     """
     if frames.declared_frames is None:
         return None
@@ -199,8 +200,8 @@ def _first_frame_from(time_s: float, rate: float, frame_count: int) -> int:
 def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
     """Yield the frames of a video that the options select, as items with their images.
 
-    One frame of each step is taken, which is a number of frames (--vid-stride) or of seconds
-    (--every): the first that can be decoded.
+    One frame of each step, which is N frames (--vid-stride) or N seconds (--every), is taken: the
+    first that can be decoded.
     """
     video = frames.video
     rate = frames.rate / inputs.vid_stride
@@ -229,8 +230,8 @@ def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
 def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[int]:
     """Advance to each frame from the requested start to the requested end, and yield its step.
 
-    One frame of each step is used; a step is named by its number. With --vid-stride 3, the frames
-    from the start on have the steps 0, 0, 0, 1, 1, 1 and so on. With --every 2, each step is two
+    One frame of each step is used; a step is named by its index. With --vid-stride 3, the frames
+    from the start have the steps 0, 0, 0, 1, 1, 1 and so on. With --every 2, each step is two
     seconds long.
 
     Args:
@@ -255,8 +256,8 @@ def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Ite
 def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputError | None:
     """Return the error that says why not all frames of a video could be read; None if they were.
 
-    If several things are wrong, the first of these is told: no frame can be decoded, the end of the
-    file is missing, some frames are damaged, none is in the requested time.
+    If several things are wrong, the first of these is reported: no frame can be decoded, the end of
+    the file is missing, some frames are damaged, none is in the requested time.
 
     Args:
         source: The name of the video.
@@ -317,8 +318,8 @@ def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
     """Return whether a video file seems to hold fewer frames than its header declares.
 
     If fewer frames were decoded, the file may still be whole: if it was cut out of a longer video
-    without re-encoding, it holds a second or more of frames that are not decoded. So it is looked
-    up how many frames are in the file, decoded or not.
+    without re-encoding, it holds a second or more of frames that are not decoded. So all frames in
+    the file are counted, decoded or not.
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -331,7 +332,7 @@ def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
     if frames.declared_frames - frames_read <= tolerance:
         return False
     if frames.has_hidden_frames:
-        # A count of the frames in the file has the hidden ones, too, so it does not tell whether
+        # A count of the frames in the file has the hidden ones, too, so it does not show whether
         # others are missing.
         return True
     frames_in_fragments = _count_in_fragments(frames)
@@ -351,7 +352,7 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     """Return whether a video file lacks packets; a packet holds one frame.
 
     In any container, it does if it cannot be read, or if its packets go on after the last frame
-    that could be decoded. Otherwise it depends on the container, which the suffix tells:
+    that could be decoded. Otherwise it depends on the container, which the suffix gives:
 
         MP4, MOV    the header counts the frames, so the packets must be as many
         MPEG, OGV   the header says nothing, so that nothing can be missing

@@ -19,7 +19,7 @@ from detcli.source.mp4 import ReadRange, Track, read_movie
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
 
 MIN_ATTEMPTS, MAX_ATTEMPTS = 100, 1000
-"""How often the next frame is asked for: not for ever, as the end of a file looks like damage."""
+"""How often the next frame is asked for: not forever, as the end of a file looks like damage."""
 
 SEEK_MARGIN_S = 1
 """FFmpeg is asked for an earlier time, as it may come out later: it seeks by key frames."""
@@ -46,7 +46,7 @@ class VideoSource:
 
     name: str  # in records, without credentials
     open: Reopen
-    address: str | None = None  # of its sound, see `Video`
+    address: str | None = None  # address of its sound, see `Video`
     read_range: ReadRange = _read_nothing  # reads the file itself
     stamp: str | None = None  # size and time of the file, see `Origin`
 
@@ -140,7 +140,7 @@ class VideoFrames:
 
         # Frames of an MPEG program stream may have wrong times in the file: `_credible_time`
         # decides whether to believe that a frame comes later or earlier than the frame rate says.
-        self._credible_time_s = self.time_s  # what is believed of the current frame; may decrease
+        self._credible_time_s = self.time_s  # the believed time of the current frame; may decrease
         self._rejected_jump_s = 0.0  # the last jump forward that was not believed
         self._accepted_jump_s = 0.0  # the last jump forward that was believed, until it is undone
 
@@ -177,7 +177,7 @@ class VideoFrames:
 
         Returns:
             The time in seconds, later than `self.time_s`, which is that of the previous frame,
-            unless the frame rate is not known.
+            unless the frame rate is unknown.
         """
         time_in_file_s = position_s(self.capture)
         step_s = 0.0  # from the previous frame to this one, by the frame rate
@@ -192,10 +192,10 @@ class VideoFrames:
     def _next_time_in_program_stream(self, file_time_s: float, step_s: float) -> float:
         """Compute the time of the current frame of an MPEG program stream, as on DVDs.
 
-        `_credible_time_s` is set to the time that is believed of the frame. It may jump back, which
-        the times of frames must not do. So after a jump back each frame comes only `CATCH_UP_STEP`
-        of a step after the previous frame, while the credible times go on by a whole step. After 8
-        frames at 1/8 of a step, they have caught up with a jump of 7 steps.
+        `_credible_time_s` is set to the time that is believed for the frame. It may jump back,
+        which the times of frames must not do. So after a jump back each frame comes only
+        `CATCH_UP_STEP` of a step after the previous frame, while the credible times go on by a
+        whole step. After 8 frames at 1/8 of a step, they have caught up with a jump of 7 steps.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
@@ -216,19 +216,19 @@ class VideoFrames:
     def _credible_time(self, *, file_time_s: float, expected_s: float, step_s: float) -> float:
         """Decide which time to believe for the current frame of an MPEG program stream.
 
-        Only some of its frames have a stored time. To others FFmpeg gives the time of a frame near
-        by, and if that were believed, all frames after it would be late. So by default a frame
-        comes one step after the previous one. There are three exceptions:
+        Only some of its frames have a stored time. FFmpeg gives others the time of a nearby frame,
+        and if that were believed, all frames after it would be late. So by default a frame comes
+        one step after the previous one. There are three exceptions:
 
         - The time in the file is at most half a step away from that.
         - It is later, and there is evidence of a gap, see `_is_gap`.
         - It is earlier, by as much as the last gap that was believed. So that gap is undone.
 
-        A jump forward is noted as accepted or rejected, for the decisions about later frames.
+        A jump forward is recorded as accepted or rejected, for the decisions about later frames.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
-            expected_s: The time of the frame if it follows the one before at the frame rate.
+            expected_s: The time of the frame if it follows the previous one at the frame rate.
             step_s: The time between two frames; with damaged frames skipped, a multiple of it.
 
         Returns:
@@ -358,7 +358,7 @@ class VideoFrames:
         is_before_start = 0 < time_in_file_s < start_s - EPSILON_S
         if not is_before_start:
             return False
-        # The number is counted from the packets, which do not tell which frames are hidden.
+        # The number is counted from the packets, which do not say which frames are hidden.
         if self.has_hidden_frames:
             return False
         number = self._count_before(time_in_file_s)
@@ -373,7 +373,7 @@ class VideoFrames:
     def _count_before(self, time_s: float) -> int | None:
         """Count the frames that are shown before the one at `time_s`; None if that is unknown.
 
-        The frame rate does not tell it, because it may vary. So the file's packets are counted; a
+        The frame rate does not give it, because it may vary. So the file's packets are counted; a
         packet holds one frame. Those before the first key frame are never shown. Nothing is
         known if packets have no time, if some have the same time, or if none has `time_s`.
         """

@@ -1,7 +1,7 @@
 """Which track of a video file is read, where it has several.
 
-OpenCV reads the first track of images and cannot be told another one. So bytes of a header are
-exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
+OpenCV reads the first track of images and cannot be told to read a different one. So bytes of a
+header are replaced on their way to it, so that FFmpeg takes the earlier tracks for something else.
 """
 
 import re
@@ -40,9 +40,9 @@ ASF_COMMAND = bytes.fromhex("c0cfda59e659d011a3ac00a0c90348f6")
 ASF_COVER = "WM/Picture".encode("utf-16-le")
 
 ASF_OBJECT_HEADER = struct.Struct("<16sQ")  # the kind of an object and its size
-ASF_HEADER_BYTES = 30  # of the whole header, before its first object
+ASF_HEADER_BYTES = 30  # size of the whole header, before its first object
 ASF_STREAM_TYPE = 24  # where an object that describes a stream has its type, in 16 bytes
-ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at 78 of such an object
+ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at offset 78 of such an object
 
 AVI_STREAM_TYPE = 8  # bytes from the name of a stream's header, "strh", to its type
 AVI_FRAME_SIZE = struct.Struct("<12xii")  # width and height, after the name "strf"
@@ -56,7 +56,7 @@ DEFAULT_SCORE = 5_000_000
 
 @frozen
 class Patch:
-    """Bytes of a file that are exchanged on their way to FFmpeg."""
+    """Bytes of a file that are replaced on their way to FFmpeg."""
 
     start: int
     data: bytes
@@ -68,7 +68,7 @@ class VideoTrack:
 
     size: Size  # height and width
     hiding_patches: tuple[Patch, ...]  # with them FFmpeg no longer takes it for a track of images
-    is_default: bool = False  # whether players show it if nobody asks for another one
+    is_default: bool = False  # whether players show it if nobody asks for a different one
     is_cover: bool = False  # whether it is a single image beside the video, or thumbnails
 
     @property
@@ -124,7 +124,7 @@ def choose_track(read_range: ReadRange) -> TrackChoice | None:
 def _video_tracks(read_range: ReadRange) -> list[VideoTrack]:
     """List the video tracks and cover images of a file, in the order in which FFmpeg counts them.
 
-    The first bytes of the file tell its container; one that is not known here has no tracks. A
+    The first bytes of the file identify its container; one that is unknown here has no tracks. A
     damaged file may raise a struct.error, ValueError or IndexError.
     """
     head = read_range(0, 16)
@@ -227,7 +227,7 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
 
 
 def _matroska_size(head: bytes, video: Element | None) -> Size:
-    """Return the height and width of a Matroska track's frames; zeros if they are not told.
+    """Return the height and width of a Matroska track's frames; zeros if they are not given.
 
     `video` is the track's element Video.
     """
@@ -244,7 +244,7 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
 
     Each stream has a header, "strh", which says its type ("vids" for video), and then a format,
     "strf", with the width and height. A negative height says that rows are stored from the top. The
-    patch of a track hides it from FFmpeg: it sets the type of the stream to another one.
+    patch of a track hides it from FFmpeg: it sets the type of the stream to a different one.
 
     Args:
         head: The first bytes of the file.
@@ -266,8 +266,8 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks and cover images in the header of an ASF or WMV file.
 
-    Each has a patch that hides it from FFmpeg. For a video, this sets the type of the stream to
-    another one; for a cover image, it turns the object that holds the image into padding.
+    Each has a patch that hides it from FFmpeg. For a video, this sets the type of the stream to a
+    different one; for a cover image, it turns the object that holds the image into padding.
 
     Args:
         head: The first bytes of the file.
@@ -295,7 +295,7 @@ class _AsfObject(NamedTuple):
 def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
     """Yield the objects in the header of an ASF file; the last may be cut off, as `head` is.
 
-    The header is an object itself, so that its own kind and size come first.
+    The header is an object itself, so its own kind and size come first.
     """
     header_end = int.from_bytes(head[16:24], "little")
     objects_end = min(header_end, len(head))
@@ -309,7 +309,7 @@ def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
 
 
 def patched(read_range: ReadRange, patches: tuple[Patch, ...]) -> ReadRange:
-    """Return a function that reads a file like `read_range`, with some of its bytes exchanged."""
+    """Return a function that reads a file like `read_range`, with some of its bytes replaced."""
 
     def read(start: int, size: int) -> bytes:
         data = bytearray(read_range(start, size))

@@ -41,8 +41,8 @@ def cache_folder() -> Path:
 def cached(name: str, build: Callable[[], bytes]) -> bytes:
     """Read an entry of the cache, or build and store it.
 
-    The file of an entry begins with the SHA-256 of the rest; a damaged one is built again. Without
-    a writable cache, or with one that others can write to, an entry is built each time.
+    The file of an entry begins with the SHA-256 of the rest; a damaged one is built again. If the
+    cache is not writable, or others can write to it, an entry is built each time.
 
     Args:
         name: The path of its file, within the cache.
@@ -74,9 +74,9 @@ def is_cached(name: str) -> bool:
 
 
 def can_be_cached(name: str) -> bool:
-    """Return whether a new entry could be written to the cache, before it is built at great cost.
+    """Return whether a new entry could be written to the cache, before it is expensively built.
 
-    Only permissions are looked at. A disk that is full is noticed when the entry is written.
+    Only permissions are checked. A full disk is noticed when the entry is written.
 
     Args:
         name: The path of the entry's file, within the cache.

@@ -7,7 +7,7 @@ import sys
 
 from detcli.core.text import closest, public_name
 
-MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
+MAX_NAME_BYTES = 220  # length of a name without numbers and suffix; file systems allow 255 in all
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
 # Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
@@ -28,8 +28,8 @@ def similar_file(path: str | os.PathLike[str]) -> str:
     """Find the file that was probably meant by a mistyped path, which does not exist.
 
     Returns:
-        The path of a file or folder beside it with a similar name; an empty text if there is none,
-        or if the folder cannot be read or has more than MAX_COMPARED entries.
+        The path of a file or folder beside it with a similar name; an empty string if there is
+        none, or if the folder cannot be read or has more than MAX_COMPARED entries.
     """
     folder, name = os.path.split(os.fsdecode(path))
     file_names = []
@@ -48,7 +48,7 @@ def similar_file(path: str | os.PathLike[str]) -> str:
 
 
 def did_you_mean(path: str | os.PathLike[str]) -> str:
-    """Begin a hint with a question, as in "did you mean bus.jpg? "; empty if nothing resembles."""
+    """Return a question to begin a hint with, as in "did you mean bus.jpg? ", or nothing."""
     file = similar_file(path)
     if not file:
         return ""

@@ -26,7 +26,7 @@ LOCK_FILE = ".detcli-lock"
 """What stands for the lock of a folder in Windows."""
 
 LOCK_TIMEOUT_S = 60.0
-"""For how long a lock is waited for that is held for moments only."""
+"""How long to wait for a lock that is held only for moments."""
 
 LOCK_RETRY_S = 0.002
 """The pause between two attempts to get a lock."""
@@ -72,9 +72,9 @@ class StandardOutput:
 
 
 class AppendedFile:
-    """A file that records are added to, for runs over cameras, which do not end by themselves.
+    """A file to which records are added, for runs over cameras, which do not end by themselves.
 
-    Each write is one system call, so that another process that adds to the file, too, never writes
+    Each write is one system call, so that another process that also adds to the file never writes
     into the middle of a record.
 
     Attributes:
@@ -106,7 +106,7 @@ class AppendedFile:
             raise unwritable(self.path, error) from error
 
     def commit(self) -> None:
-        """Put the file on the disk, and close it; every piece is in it already.
+        """Put the file on the disk, and close it; every piece is already in it.
 
         Raises:
             OutputError: It could not be put there, so that pieces may be lost.
@@ -129,7 +129,7 @@ class DirectFile:
 
         Args:
             path: The path of the pipe or device; or of the open file, for messages.
-            open_descriptor: The descriptor of a file that is open already, if it is one.
+            open_descriptor: The descriptor of a file that is already open, if it is one.
 
         Raises:
             OutputError: It cannot be opened, or is a pipe that nobody reads: opening it as usual
@@ -179,7 +179,7 @@ class AtomicFile:
     """A file that appears under its name only when it is complete, and on the disk.
 
     It is written beside the target under a temporary name, then moved into place. No link is
-    followed, neither in place of the file nor of its folder: whatever has the name is replaced,
+    followed, either in place of the file or of its folder: whatever has the name is replaced,
     unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
     may still be committed, with a warning.
 
@@ -342,8 +342,8 @@ class ResultFile(AtomicFile):
         """Give the temporary file its final name, unless another process has written that file.
 
         Returns:
-            The name that it has now: the final one, or else the first free one with a number, as
-            boxes-2.jsonl for boxes.jsonl.
+            The name that it has now: the final one, or else the first free one with a number, such
+            as boxes-2.jsonl for boxes.jsonl.
         """
         if self._folder.move_if_unchanged(temporary_name, name, self._state_before):
             return name
@@ -360,7 +360,8 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
 
     A regular file is replaced when the new one is complete, see `ResultFile`. A named pipe or a
     device (`/dev/null`, `>(command)`) is written directly. So is the file that standard output is
-    redirected to, as `/dev/stdout`: what other commands have written to it, or will, has to stay.
+    redirected to, such as `/dev/stdout`: what other commands have written to it, or will, has to
+    stay.
 
     Args:
         path: What the user named.
@@ -370,7 +371,7 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
         OutputError: It cannot be opened.
     """
     _require_open_stream(path)
-    is_pipe_or_device = False  # also if it does not exist, or cannot be opened
+    is_pipe_or_device = False  # even if it does not exist, or cannot be opened
     with contextlib.suppress(OSError):
         status = path.stat()
         is_file = stat.S_ISREG(status.st_mode)
@@ -422,7 +423,7 @@ def write_all(file: FileIO, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder while the block runs, and wait before it until no other process has it locked.
+    """Lock a folder while the block runs, after waiting until no other process has it locked.
 
     Only processes that call this are kept out. Where the file system has no locks, as on some
     network drives, nobody waits.
@@ -470,7 +471,7 @@ def open_regular(path: Path, max_bytes: int | None = None, flags: int = 0) -> io
         flags: More flags for `os.open`.
 
     Raises:
-        OSError: It is another kind of file, or too large, or cannot be opened.
+        OSError: It is a different kind of file, or too large, or cannot be opened.
     """
     status = path.stat()  # before it is opened, as opening may do anything to a device
     if stat.S_ISDIR(status.st_mode):
@@ -493,7 +494,7 @@ def open_regular(path: Path, max_bytes: int | None = None, flags: int = 0) -> io
 
 
 def is_lfs_pointer(data: bytes) -> bool:
-    """True if data are what Git has in place of a file that Git LFS has not fetched."""
+    """True if data are what Git stores in place of a file that Git LFS has not fetched."""
     return data.startswith(LFS_POINTER)
 
 

@@ -35,11 +35,11 @@ It is the last possible position, which no file has in practice."""
 LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
 
 NO_LINKS_ERRORS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""What file systems answer that have no links."""
+"""The errors of file systems that have no links."""
 
 
 class OutputState(NamedTuple):
-    """Size and time of a file, which tell whether it is the same as before.
+    """Size and time of a file, which show whether it is the same as before.
 
     Without the inode, which some mounts invent.
     """
@@ -147,7 +147,7 @@ class Folder:
             file.close()
 
     def move(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what has it, and put both on the disk."""
+        """Give a file a new name, replacing what has it, and put both on the disk."""
         folder = self._descriptor
         os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
         self.sync()
@@ -155,7 +155,7 @@ class Folder:
     def move_if_unchanged(
         self, temporary_name: str, final_name: str, expected_state: OutputState
     ) -> bool:
-        """Move a file over another one, unless some other process has written to that since.
+        """Move a file over another one, unless some other process has written to that one since.
 
         Where folders have no locks, as on some network drives and in Windows, two processes that do
         this in the same millisecond may both succeed.
@@ -208,7 +208,7 @@ class Folder:
             new: The name that it gets.
 
         Returns:
-            False if a file has the new name already; then nothing was done.
+            False if a file already has the new name; then nothing was done.
         """
         folder = self._descriptor
         try:
@@ -241,7 +241,7 @@ class Folder:
             self._descriptor = None
 
     def _at(self, name: str) -> str:
-        """Return what the system takes for a file in this folder.
+        """Return what the system accepts as a file in this folder.
 
         That is its name, together with `dir_fd`; in Windows, which has no open folders, its path.
         """

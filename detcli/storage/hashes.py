@@ -13,7 +13,7 @@ from detcli.storage.files import open_regular
 SETTLED_NS = 10_000_000_000
 """How long ago a file must have changed for its hash to be kept.
 
-Times of files have steps, of up to two seconds, and of two changes within a step only one shows.
+Times of files have steps of up to two seconds, and only one of two changes within a step shows.
 """
 
 
@@ -52,16 +52,16 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
 def _settled_state(path: Path) -> str | None:
     """Describe the state of a file in a string, which differs after any change of the file.
 
-    It is made of the disk, the inode, the size and the times: "66306-1234-5678-1700...-1700...".
+    It consists of the disk, the inode, the size and the times: "66306-1234-5678-1700...-1700...".
 
     Returns:
-        The text; None if the file was changed so recently that one more change might have the same
-        time, if the system has no such times (Windows), or if the file cannot be read.
+        The string; None if the file was changed so recently that one more change might have the
+        same time, if the system has no such times (Windows), or if the file cannot be read.
     """
     if sys.platform == "win32":
         return None
     try:
-        # Opening it asks a server for its state now, where a network disk keeps an older one.
+        # Opening it asks a server for its current state, where a network disk keeps an older one.
         with open_regular(path) as file:
             status = os.fstat(file.fileno())
     except OSError:

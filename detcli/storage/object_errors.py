@@ -48,7 +48,7 @@ REASONS = {
 }
 """Words of obstore: what they mean, and what to do."""
 
-MAX_MESSAGE = 300  # characters of a message of obstore that an error shows
+MAX_MESSAGE = 300  # characters of a message of obstore shown in an error
 
 BROKEN_OFF = ("IncompleteBody", "kind: Interrupted", "kind: Decode")
 """Words of obstore where an answer ended before its end."""
@@ -57,7 +57,7 @@ BROKEN_OFF = ("IncompleteBody", "kind: Interrupted", "kind: Decode")
 class ObjectError(Exception):
     """A store could not be reached, or refused a request."""
 
-    of_place = True  # else it concerns one object alone
+    of_place = True  # otherwise it concerns one object only
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -65,7 +65,7 @@ class ObjectError(Exception):
 
 
 class ObjectDeniedError(ObjectError):
-    """These credentials may not do this."""
+    """The credentials do not permit this."""
 
 
 class ObjectMissingError(ObjectError):
@@ -85,7 +85,7 @@ class ObjectExistsError(ObjectError):
 
 
 class ObjectChangedError(ObjectError):
-    """An object has another ETag."""
+    """An object has a different ETag."""
 
 
 class ObjectTornError(ObjectError):
@@ -96,7 +96,7 @@ CONDITIONS = {
     "AlreadyExistsError": (ObjectExistsError, "it exists already", "name another"),
     "PreconditionError": (ObjectChangedError, "it has changed", "list it again"),
 }
-"""What obstore raises for an object that is not as it was asked for."""
+"""What obstore raises for an object that is not as requested."""
 
 
 class AddressError(ObjectError):
@@ -106,7 +106,7 @@ class AddressError(ObjectError):
 
 
 class ObjectKeyError(AddressError):
-    """A key is one that obstore does not take."""
+    """A key is one that obstore does not accept."""
 
     def __init__(self, key: str = "its key") -> None:
         super().__init__(
@@ -139,7 +139,7 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
 
     Args:
         error: The exception. Its message may hold signed addresses.
-        scheme: The kind of store, for the hint how to sign in: "s3", "gs" or "az".
+        scheme: The kind of store, for the hint about how to sign in: "s3", "gs" or "az".
     """
     text = str(error)
     code = _store_code(text)

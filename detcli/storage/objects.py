@@ -110,7 +110,7 @@ class ObjectContent(NamedTuple):
 class Bucket:
     """A bucket of S3 or Google Cloud Storage, or a container of Azure's.
 
-    Requests that fail for a passing reason are repeated with back-off for half a minute. May be
+    Requests that fail for a passing reason are repeated with back-off for half a minute. It may be
     used from several threads. Every method raises ObjectError.
     """
 
@@ -152,7 +152,7 @@ class Bucket:
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield all objects whose keys begin with a folder, in pages as the store lists them.
 
-        Where the connection breaks off within a page, the listing is taken up after the last key.
+        Where the connection breaks off within a page, the listing is resumed after the last key.
 
         Args:
             folder: What the keys begin with, as in "photos/2024/"; empty for all keys.
@@ -162,8 +162,8 @@ class Bucket:
 
         Raises:
             ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
-                take it, and it hides the other keys of its page.
-            ObjectTornError: The connection broke off several times without a page in between.
+                accept it, and it hides the other keys of its page.
+            ObjectTornError: The connection broke off several times with no page in between.
         """
         last_key = None
         failures_in_a_row = 0
@@ -197,12 +197,12 @@ class Bucket:
 
         Args:
             key: The key of the object.
-            last: Read only this many bytes at its end; 0 for all. Azure knows no such requests, and
-                gives all of it.
+            last: Read only this many bytes at its end; 0 for all. Azure does not support such
+                requests, and returns all of it.
             tag: The ETag that it must have, if any.
 
         Raises:
-            ObjectChangedError: It has another ETag.
+            ObjectChangedError: It has a different ETag.
             ObjectError: It cannot be read.
         """
         options: Any = {}
@@ -237,7 +237,7 @@ class Bucket:
         return True
 
     def tag(self, key: str) -> str | None:
-        """Return the ETag of an object; None if there is none, empty if the store does not tell."""
+        """Return the ETag of an object; None if there is none, empty if the store does not say."""
         try:
             with self._object_errors():
                 meta = self._obstore.head(self.store, checked(key))
@@ -252,8 +252,8 @@ class Bucket:
 
         Args:
             key: The key of the object.
-            content: Its bytes, or a file, which is read from its present position.
-            replace: Whether to replace an object that has the key already. If not, that is an
+            content: Its bytes, or a file, which is read from its current position.
+            replace: Whether to replace an object that already has the key. If not, that is an
                 ObjectExistsError, and an object can have 5 GB at most.
         """
         mode: Literal["create", "overwrite"] = "create"
@@ -275,7 +275,7 @@ class Bucket:
             self._obstore.delete(self.store, checked(key))
 
     def sign(self, key: str) -> str:
-        """Make an HTTP address from which anybody who has it can read the object for a day."""
+        """Make an HTTP address from which anybody who knows it can read the object for a day."""
         with self._object_errors():
             address: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
         return address
@@ -303,9 +303,9 @@ def _listed(page: Any) -> Listed:  # noqa: ANN401 - of obstore
 
 
 def checked(key: str) -> str:
-    """Return a key that obstore takes as it is, or raise ObjectKeyError.
+    """Return a key that obstore accepts as it is, or raise ObjectKeyError.
 
-    It would drop slashes at the ends, and so take a different key from the one that was asked for.
+    It would drop slashes at the ends, and so use a different key from the one that was asked for.
     """
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise ObjectKeyError
@@ -320,7 +320,7 @@ class ObjectFile(AtomicFile):
     """
 
     def __init__(self, address: Address) -> None:
-        """Begin the file, and make sure first that the bucket can be reached.
+        """Start the file, after making sure that the bucket can be reached.
 
         Raises:
             OutputError: The bucket cannot be reached, or the file cannot be written.
@@ -391,7 +391,7 @@ def _retry_config() -> Fields:
 
 
 def _allows_http(scheme: str, settings: Fields) -> bool:
-    """Return whether a store may be asked without encryption, as one in the local network.
+    """Return whether a store may be asked without encryption, such as one in the local network.
 
     Args:
         scheme: The kind of store: "s3", "gs" or "az".
@@ -491,7 +491,7 @@ def _aws_settings_from_botocore() -> Fields:
             credentials = session.get_credentials()
             if credentials is None:
                 raise ObjectError("no credentials found", SIGN_IN["s3"])
-            credentials.get_frozen_credentials()  # raises where they have expired
+            credentials.get_frozen_credentials()  # raises if they have expired
             settings["credential_provider"] = partial(_current_credentials, credentials)
     except BotoCoreError as error:
         # Its messages name profiles and files. What a service answered is not among them.
@@ -536,8 +536,8 @@ def _google_settings() -> Fields:
 def _azure_settings() -> Fields:
     """Collect account, key and endpoint from the variables of the az command.
 
-    obstore itself reads variables with other names. If no variable has a secret, the az command is
-    asked who is signed in.
+    obstore itself reads variables with different names. If no variable has a secret, the az command
+    is asked who is signed in.
     """
     import shutil
 
