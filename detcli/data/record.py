@@ -111,7 +111,7 @@ class SettingsJson(TypedDict):
     names: list[str] | None  # names of the classes that replace the model's own; null if none do
     half: bool  # whether the float16 file was asked for
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
-    vid_stride: int  # every N-th frame of a video is used: this is N
+    vid_stride: int  # N, where every N-th frame of a video is used
     every: float | None  # seconds between the frames of a video that are used; null for all
     # the column of Parquet files that was asked for; null for the only one
     column: str | None
@@ -163,7 +163,7 @@ class AddedJson(TypedDict, total=False):
 class PartJson(TypedDict):
     """What shows that a part of a run in shards is complete."""
 
-    shard: int  # its index
+    shard: int  # index of the shard, from 0
     run: str  # the hash of the manifest that it belongs to
     records: int  # how many records it has
     sha256: str  # of its lines, without this field
@@ -188,7 +188,7 @@ class RecordJson(TypedDict):
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
     time: NotRequired[str]
     # when an image was photographed, as its EXIF says (DateTimeOriginal): local time of the camera
-    # in ISO 8601, without a zone, with decimals of the second if the camera noted them, at most 6
+    # in ISO 8601, without a zone, with decimals of the second if the camera stored them, at most 6
     taken: NotRequired[str]
     # how far that local time is ahead of UTC, as in +01:00, if the EXIF says so; with taken
     taken_offset: NotRequired[str]

@@ -145,7 +145,7 @@ def top_boxes(read_range: ReadRange) -> Iterator[Box]:
 def fragment_samples(read_range: ReadRange, track: Track) -> int | None:
     """Count the frames of a track in an MP4 file that is written in fragments.
 
-    Each fragment is a box "moof" that tells how many frames it has. The file ends with an index of
+    Each fragment is a box "moof" that says how many frames it has. The file ends with an index of
     them, "mfra". The count is None if it is missing, as the file may then have been cut between two
     fragments.
 

@@ -323,7 +323,7 @@ def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
 
     Args:
         frames: The reader of the video, after its last frame.
-        name: The name of the video in lower case; its suffix tells the container.
+        name: The name of the video in lower case; its suffix gives the container.
     """
     if frames.declared_frames is None:
         return False
@@ -411,7 +411,7 @@ def _tolerated_frames(frames: VideoFrames, name: str) -> float:
 
     Args:
         frames: The reader of the video.
-        name: The name of the video in lower case; its suffix tells the container.
+        name: The name of the video in lower case; its suffix gives the container.
     """
     tolerated_s = 1.0
     if name.endswith(_COUNTING_SUFFIXES):  # containers that store the number of frames

@@ -48,7 +48,7 @@ def similar_file(path: str | os.PathLike[str]) -> str:
 
 
 def did_you_mean(path: str | os.PathLike[str]) -> str:
-    """Return a question to begin a hint with, as in "did you mean bus.jpg? ", or nothing."""
+    """Return a question such as "did you mean bus.jpg? " to begin a hint; empty if none fits."""
     file = similar_file(path)
     if not file:
         return ""
