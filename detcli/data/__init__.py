@@ -16,6 +16,6 @@ ranges.py        ranges of whole numbers, joined
 suppression.py   non-maximum suppression
 tiling.py        large images in tiles, and the detections of tiles joined
 sampling.py      a sample of records by their scores
-repeats.py       boxes of one class at one place in many images of a camera
+repeats.py       boxes of the same class and place in many images of a camera
 per_video.py     what is counted from the start of each video
 """

@@ -41,7 +41,7 @@ class BurstFinder:
         """Start with no records."""
         self.record_count = 0
         self._folder_ids: dict[str, int] = {}  # by the folder's name
-        # of each record whose image has a time:
+        # For each record whose image has a time:
         self._record_numbers = array("q")
         self._folders = array("q")
         self._times_us = array("q")  # microseconds since 1970
@@ -87,14 +87,14 @@ class Bursts:
     """The burst of each record that was added to a `BurstFinder`.
 
     Attributes:
-        number_by_record: `(N,)`, the number of each record's burst, or `NO_BURST`.
+        number_by_record: `(N,)`, the burst id of each record, or `NO_BURST`.
     """
 
     def __init__(self, number_by_record: _Integers, best_scores: npt.NDArray[np.float64]) -> None:
         """Combine what was found.
 
         Args:
-            number_by_record: `(N,)`, the number of each record's burst, or `NO_BURST`.
+            number_by_record: `(N,)`, the burst id of each record, or `NO_BURST`.
             best_scores: `(B,)`, the best score of each burst.
         """
         self.number_by_record = number_by_record

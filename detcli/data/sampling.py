@@ -9,7 +9,7 @@ from detcli.data.record import RecordJson, name_of
 
 ERRORS = -2  # the stratum of records with an error
 EMPTY = -1  # the stratum of records without detections
-SCORE_STRATA = 10  # of the others: best scores below 0.1, below 0.2 and so on
+SCORE_STRATA = 10  # number of strata for the others: best scores below 0.1, below 0.2 and so on
 
 
 @frozen

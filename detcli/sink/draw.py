@@ -19,7 +19,7 @@ from detcli.sink.draw_labels import MIN_TEXT, Label, draw_label, draw_labels, la
 Vertices = npt.NDArray[np.floating[Any]]  # (K, 2), of a path
 
 CASING = 3  # a line lies between two dark ones of a third of its width and brightness
-MIN_DISTANCE = 30  # in CIE L*a*b*, chroma halved; a line on nearer colours gets a casing
+MIN_DISTANCE = 30  # in CIE L*a*b*, with chroma halved; a line on nearer colours gets a casing
 # the colour beside a thin line is averaged over these, so that casings are continuous
 EDGE_PIXELS = 15
 FARTHEST = 32_000  # OpenCV draws lines up to this many pixels from the corner
@@ -196,7 +196,7 @@ class _Stroke(NamedTuple):
     """One of the strokes that a line is drawn with."""
 
     colour: Colour
-    extra_width: int  # by how many pixels it is wider than the line, on each side
+    extra_width: int  # how many pixels wider than the line it is, on each side
 
 
 def _casing_and_line(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:

@@ -249,7 +249,7 @@ class OutputFolder:
 
         if origin.is_new:
             may_replace = False
-        input_hash = ""  # for files that replace none: their names are told apart by numbers only
+        input_hash = ""  # for files that replace none: only numbers tell their names apart
         if may_replace:
             input_hash = hash_of_input(origin)
 

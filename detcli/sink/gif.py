@@ -41,7 +41,7 @@ TICKS_PER_S = 100  # GIF counts time in hundredths of a second
 MS_PER_TICK = 10
 MIN_TICKS = 2  # a frame that is shown for less is shown for ten ticks by browsers
 MAX_RATE = 12.5  # the maximum number of frames per second
-RATE_TOLERANCE = 0.01  # of MAX_RATE
+RATE_TOLERANCE = 0.01  # as a share of MAX_RATE
 TIME_TOLERANCE_S = 0.005  # the times of frames may be rounded by this much
 
 PALETTE_SIZE = 256

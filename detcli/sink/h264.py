@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 COPIED = frozenset({"aac", "flac", "mp3", "opus"})
 MIN_MP3_RATE = 16_000  # samples per second; MP4 has no code for MP3 with fewer
 AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
-AAC_RATE = 48_000  # for sound of any other rate
+AAC_RATE = 48_000  # for sound with any other rate
 MIN_SEEK_S = (
     5.0  # sound before a later start is skipped by a seek, before an earlier one by reading
 )
-SECONDS_BEFORE_SEEK = 1  # to read from a little earlier: packets that come too early are dropped
+SECONDS_BEFORE_SEEK = 1  # reading starts a little earlier: packets that come too early are dropped
 TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 
 # What PyAV raises for a damaged file. TypeError comes from missing times, ArithmeticError from

@@ -65,7 +65,7 @@ class UniqueNames:
             The name with its suffix: `bus.jpg` if possible, else with the hash, a number, or both,
             as in `bus-1f3c9b20.jpg` or `bus-2.jpg`.
         """
-        candidates = self._candidates(name, suffix, input_hash)  # without an end
+        candidates = self._candidates(name, suffix, input_hash)  # never ends
         while True:
             candidate = next(candidates)
             file_name = candidate + suffix

@@ -12,7 +12,7 @@ from detcli.data.geometry import Pixels
 from detcli.source.limits import RESAVE
 
 _SEQUENCE = b"avis"  # the brand of a file with several frames
-_LARGE_INDEX_FLAG = 1  # of the box `ipma`, whose indices take two bytes each then
+_LARGE_INDEX_FLAG = 1  # flag of the box `ipma`, whose indices then take two bytes each
 VERSION_AND_FLAGS_BYTES = 4  # at the beginning of certain boxes
 _IN_FILE, _IN_META = 0, 1  # where the bytes of an item are, as the box `iloc` says
 

@@ -23,7 +23,8 @@ _BIT_FIELDS = frozenset({3, 6})  # without and with a mask of alpha
 # header sizes of OS/2, where compression 3 is a different one
 _OS2_HEADER_BYTES = frozenset({12, 16, 64})
 _PIXELS_FIELD = 10  # where the file header has the position of the pixels
-_MASKS = struct.Struct("<3I")  # of red, green and blue, after a file header and an info header
+# masks of red, green and blue, after a file header and an info header
+_MASKS = struct.Struct("<3I")
 _MASKS_START = _FILE_HEADER_BYTES + 40
 _FIFTEEN_BITS = (0x7C00, 0x03E0, 0x001F)  # red, green and blue of 16 bits where nothing says so
 
@@ -36,7 +37,7 @@ class _BmpHeader:
     is_top_down: bool
     bits_per_pixel: int
     masks: tuple[int, int, int]  # of red, green and blue
-    start: int  # of the pixels in the file
+    start: int  # offset of the pixels in the file
 
     @property
     def bytes_per_row(self) -> int:

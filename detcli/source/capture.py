@@ -24,7 +24,7 @@ MAX_FRAMES_PER_SECOND = 1000  # a higher rate in a file is a time base, or damag
 
 MAX_FRAMES = 10**9
 
-MAX_ASPECT = 100  # of a pixel; more is damage
+MAX_ASPECT = 100  # highest aspect ratio of a pixel; more is damage
 
 REPAIR_HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW.mkv may repair it"
 

@@ -44,7 +44,7 @@ class _Scan(NamedTuple):
     """What one scan of a JPEG holds: some numbers of each block, in some colour components."""
 
     components: tuple[int, ...]
-    coefficients: range  # of the 64 numbers of a block
+    coefficients: range  # indices into the 64 numbers of a block
     missing_bits: int  # how many of the lowest bits are left to later scans
 
 

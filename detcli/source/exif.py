@@ -24,7 +24,7 @@ _EXIF_DIRECTORY = 0x8769
 _DATE_TIME_ORIGINAL, _OFFSET_TIME_ORIGINAL, _SUB_SEC_TIME_ORIGINAL = 0x9003, 0x9011, 0x9291
 
 _ASCII = 2  # the type of a string with one byte per character, which ends with a zero
-_MAX_CHARACTERS = 64  # of a string; a date takes 20, with the zero
+_MAX_CHARACTERS = 64  # maximum length of a string; a date takes 20, including the zero
 _INLINE_BYTES = 4  # a value of up to four bytes is in its field, a longer one elsewhere
 
 # As in 2026:01:31 12:00:00. The standard has colons in the date, but some programs write - or /.

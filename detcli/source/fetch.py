@@ -61,7 +61,7 @@ class Fetches:
         self.options = options
         self.stop = stop
         self._free = AHEAD_BYTES
-        self.changed = threading.Condition()  # of memory, and of whose turn has come
+        self.changed = threading.Condition()  # notified when memory or whose turn it is changes
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:

@@ -11,7 +11,7 @@ from detcli.source.limits import RESAVE
 from detcli.source.segments import APP1, FRAMES, SCAN, SCAN_MARKER, segments
 from detcli.source.tiff_directory import CLASSIC, TiffField, tiff_fields
 
-MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
+MAX_SCANS = 500  # scans of a progressive JPEG; encoders make ten or so
 
 _FRAME_HEADER = struct.Struct(">xHHB")  # after the bits of a sample: height, width, components
 
@@ -120,7 +120,7 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
         struct.error: The metadata end within a field.
     """
     is_classic = tiff[:4] in CLASSIC  # with TIFF's number 42 after the order of bytes
-    highest_tag = 0  # of the fields before
+    highest_tag = 0  # highest tag of the earlier fields
     for field in tiff_fields(tiff):
         if field.tag == _ORIENTATION:
             is_in_order = field.tag > highest_tag

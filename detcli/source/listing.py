@@ -23,7 +23,7 @@ from detcli.source.reading import VersionedPath, stamp_of
 from detcli.source.sources import SourceEntry
 from detcli.storage.temporary import temporary, temporary_file_errors
 
-NAMES_IN_LINE = 1000  # of the temporary file
+NAMES_IN_LINE = 1000  # names per line of the temporary file
 
 HASH = np.dtype("S16")
 Hashes = npt.NDArray[np.bytes_]  # hashes of names: `(N,)` S16, ascending, each once
@@ -238,7 +238,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         if not self._repeated_hashes:  # so that no hash is needed
             yield from self._stored_names()
             return
-        yielded_hashes: set[bytes] = set()  # of names that come again
+        yielded_hashes: set[bytes] = set()  # hashes of repeated names
         for name in self._stored_names():
             name_hash = self.hash_of(name)
             if name_hash in yielded_hashes:

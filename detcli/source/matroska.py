@@ -9,8 +9,8 @@ PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
 VIDEO_TYPE = 1  # a type of track
 SUBTITLES = b"\x11"  # a type of track; FFmpeg takes no block of a track that is missing
 
-MAX_ID_BYTES = 4  # of an element's id
-MAX_LENGTH_BYTES = 8  # of the length of an element's content
+MAX_ID_BYTES = 4  # maximum length of an element's id
+MAX_LENGTH_BYTES = 8  # maximum length of the length of an element's content
 
 
 class Element(NamedTuple):

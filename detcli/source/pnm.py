@@ -48,9 +48,9 @@ class _PnmHeader:
     """What the header of a PGM, PPM or PAM says about its samples, the values of its pixels."""
 
     size: Size
-    samples: int  # of a pixel: 1 is grey, 3 are colours, one more is alpha
+    samples: int  # samples per pixel: 1 is grey, 3 is colours, one more is alpha
     maximum: int  # the sample that is white
-    start: int  # of the samples in the file
+    start: int  # offset of the samples in the file
     is_text: bool  # samples are in decimal, not in binary
 
     @property

@@ -16,7 +16,7 @@ from detcli.source.segments import JPEG
 from detcli.source.tiff_directory import CLASSIC, TiffField, tiff_fields
 
 # Markers by their second byte.
-_RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
+_RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # includes TEM; they have no length
 _START, _END, _SCAN, _APP2 = 0xD8, 0xD9, 0xDA, 0xE2
 _PADDING = 0xFF  # more bytes 0xFF may precede a marker
 _MIN_CODE = 0xC0
@@ -177,8 +177,9 @@ class Splitter:
         length = yield from self._find_end()
         if length > self._max_bytes:
             # If a JPEG comes in small pieces, `_wait_for` refuses it before this, while it waits
-            # for the marker at the end of the image, and searches on at this marker. The search
-            # goes on at the same byte here, so that the size of the pieces makes no difference.
+            # for the marker at the end of the image, and continues the search at this marker. The
+            # search goes on at the same byte here, so that the size of the pieces makes no
+            # difference.
             end_marker = length - _MARKER_BYTES
             raise _BrokenError(f"more than {self._max_bytes} bytes", resume=end_marker)
         return length

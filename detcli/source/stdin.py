@@ -186,7 +186,7 @@ class _StreamFrames:
     def __init__(self, options: DecodeOptions) -> None:
         self._options = options
         self._count = 0  # images and errors so far
-        self._last_step = -1  # of the images so far, see `InputOptions.step`
+        self._last_step = -1  # highest step of the images so far, see `InputOptions.step`
 
     def items(self, parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
         """Yield the items of the next images of the stream that the options select.

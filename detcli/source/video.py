@@ -239,7 +239,7 @@ def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Ite
             that step. `at_end` is set to False if the requested end comes before that of the video.
         inputs: The options with the start, the end, and how long a step is.
     """
-    first_number = None  # of the first frame after the start
+    first_number = None  # number of the first frame after the start
     while frames.advance():
         is_before_start = frames.time_s < inputs.start - EPSILON_S
         if is_before_start:
@@ -264,7 +264,7 @@ def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputErr
         frames: The reader of the video, after its last frame.
         item_count: How many frames were yielded.
     """
-    frames_read = frames.number + 1  # with damaged ones
+    frames_read = frames.number + 1  # including damaged ones
     if frames_read == 0:
         return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
     if frames.at_end:  # and not only at the requested end

@@ -147,7 +147,7 @@ class DirectFile:
                 raise OutputError(reason, "start its reader first, or name a file") from error
             raise unwritable(path, error) from error
         if sys.platform != "win32":
-            os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
+            os.set_blocking(descriptor, True)  # writes now wait for a slow reader
         self.file = FileIO(descriptor, "w")
 
     def write(self, data: str | bytes) -> None:
