@@ -26,7 +26,7 @@ WatchStep = Callable[[Record, Image, Detections], Record]
 
 
 class Watcher:
-    """Adds tracks, zones, crossed lines and texts to records, as far as they are asked for."""
+    """Adds tracks, zones, crossed lines and texts to records, if they are asked for."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Watcher:
 
     @property
     def unmatched_patterns(self) -> list[str]:
-        """The patterns of --ignore that no source has fitted so far."""
+        """The patterns of --ignore that no source has matched so far."""
         if self._ignoring is None:
             return []
         return self._ignoring.unmatched_patterns

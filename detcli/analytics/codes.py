@@ -51,7 +51,7 @@ from detcli.model.contract import class_ids
 
 READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # the classes whose barcodes can be read
 
-MIN_LOCATED_IOU = 0.5  # IoU with a detection's box from which on a located barcode belongs to it
+MIN_LOCATED_IOU = 0.5  # lowest IoU with a detection's box for a located barcode to belong to it
 
 # Pixels an image that are read in enhanced crops and below the confidence: no clock, so that a
 # busy machine reads the same. About 0.4 seconds.
@@ -61,9 +61,9 @@ PIXEL_BUDGET = 4 << 20
 class Codes:
     """Reads the barcodes in images.
 
-    Images have to be at full size. Of the settings, the region, the classes and `max_det` count.
-    Detections that do not exceed the confidence of their class, `(C,)`, are left out if they cannot
-    be read.
+    Images have to be at full size. Only the region, the classes and `max_det` of the settings are
+    used. Detections that do not exceed the confidence of their class, `(C,)`, are left out if they
+    cannot be read.
     """
 
     def __init__(self, settings: Settings, conf_thresholds: npt.NDArray[np.float32] | None) -> None:
@@ -76,7 +76,7 @@ class Codes:
         Detections below the confidence are left out unless a barcode confirms them. Barcodes that
         the detector missed are added as detections.
 
-        Barcodes are searched in the whole image first, and then in crops of the detections that
+        Barcodes are searched for in the whole image first, and then in crops of the detections that
         have none yet. Each barcode goes to one detection, and confident detections come first.
         """
         grey = as_grey(cv2.cvtColor(image.pixels, cv2.COLOR_BGR2GRAY))
@@ -128,7 +128,7 @@ class _BarcodeAssignment:
     """
 
     def __init__(self, grey: Grey, detections: Detections) -> None:
-        """Begin without barcodes.
+        """Store the image and its detections, which have no barcodes yet.
 
         Args:
             grey: `(H, W)`, the image.
@@ -147,14 +147,14 @@ class _BarcodeAssignment:
                 self.undetected.append(barcode)
 
     def assign_nearest(self, indices: Iterable[int]) -> None:
-        """Give each of some detections without a barcode the undetected one in its box."""
+        """Give each of the given detections without a barcode the undetected one in its box."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = nearest_in(self._detections.xyxy[index], self.undetected)
         _remove_detected(self.undetected, self.barcodes)
 
     def read_crops(self, indices: Iterable[int]) -> None:
-        """Read the barcodes of some confident detections, in crops, unless they have one."""
+        """Read the barcodes of the given confident detections from crops, unless they have one."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = _read_detection(
@@ -162,7 +162,7 @@ class _BarcodeAssignment:
                 )
 
     def locate_unread(self, indices: Iterable[int]) -> None:
-        """Give each of some detections without a barcode one without text, if it is located."""
+        """Give each given detection without a barcode one without text, if it is located."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = _locate_unread(self._grey, self._detections[index])
@@ -292,7 +292,7 @@ def _locate_unread(grey: Grey, detection: Detections) -> Barcode | None:
 
     Returns:
         A barcode without text, at the area that overlaps the detection most among those that look
-        like a barcode of its class. None without any such area, or if the highest IoU with the
+        like a barcode of its class. None if there is no such area, or if the highest IoU with the
         detection is below `MIN_LOCATED_IOU`.
     """
     box = detection.xyxy[0]  # (4,)
@@ -318,7 +318,7 @@ def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
     """Locate barcodes of a class with OpenCV, without reading them.
 
     Returns:
-        `(K, 4, 2)`, the corners of each, from the left top one clockwise; empty for a class that
+        `(K, 4, 2)`, the corners of each, clockwise from the top left one; empty for a class that
         OpenCV does not know.
     """
     corners: Any = None
@@ -341,7 +341,7 @@ def _undetected_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Itera
     """Yield the markers in an image that belong to no detection yet.
 
     Args:
-        crop: The image, or its region that is searched.
+        crop: The image, or the region of it to search.
         barcodes: The barcodes of the detections; None for a detection without one.
     """
     detected_markers = []
@@ -368,7 +368,7 @@ def _likely_dictionaries(markers: Sequence[Barcode]) -> tuple[str, ...]:
     markers.
 
     Args:
-        markers: The markers that were read already, each with its dictionary as `symbology`.
+        markers: The markers that have already been read, each with its dictionary as `symbology`.
 
     Returns:
         The largest dictionaries of their families; all dictionaries if no marker was read.

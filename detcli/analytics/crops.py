@@ -23,7 +23,7 @@ ENLARGED = (1, 2, 4)  # times the size of a crop: zxing-cpp wants modules of thr
 MAX_ENLARGED = 1600  # pixels of an enlarged side
 MIN_TILT = 3.0  # degrees of tilt
 
-DOUBLED = 800  # pixels of a side from which on a crop is not doubled
+DOUBLED = 800  # pixels of a side at and above which a crop is not doubled
 LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 

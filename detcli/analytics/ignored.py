@@ -1,4 +1,4 @@
-"""Polygons in which nothing counts: detections in them are left out of records."""
+"""Polygons to ignore: detections in them are left out of records."""
 
 import warnings
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ class Ignoring:
 
         Args:
             zones: The polygons. One with a pattern, such as "yard/**", is only for the images whose
-                names fit it.
+                names match it.
             min_share: A box is ignored if at least this share of its area is in one polygon. If
                 None, it is ignored if the middle of its lower side is in one.
         """
         self._zones = zones
         self._min_share = min_share
-        # The patterns that no image has fitted so far, for a warning at the end: the keys of a
-        # dict, as they are to stay in order and come once each.
+        # The patterns that no image has matched so far, for a warning at the end. They are the keys
+        # of a dict, which keeps them in order and without duplicates.
         patterns = [pattern_of(zone) for zone in zones if pattern_of(zone)]
         self._unmatched_patterns = dict.fromkeys(patterns)
         self._warned_texts: set[str] = set()  # polygons with a warning, which they get only once
 
     @property
     def unmatched_patterns(self) -> list[str]:
-        """The patterns that no source has fitted so far."""
+        """The patterns that no source has matched so far."""
         return list(self._unmatched_patterns)
 
     def add(self, record: Record, image: Image, detections: Detections) -> Record:

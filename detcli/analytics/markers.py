@@ -53,7 +53,7 @@ def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> It
 
 @cache
 def marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of OpenCV
-    """Return OpenCV's detector of the markers in some dictionaries; it is cached."""
+    """Return OpenCV's detector for the markers of the given dictionaries; it is cached."""
     settings = cv2.aruco.DetectorParameters()
     settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
     loaded = [load_dictionary(name) for name in dictionaries]

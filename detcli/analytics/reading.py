@@ -133,7 +133,7 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     """Find the barcode in a box that is nearest to the middle of the box.
 
     A barcode is in the box if its own middle is; it may be a little outside, by SLACK of the box's
-    size. Of two that are equally near, the first is taken.
+    size. Among equally near ones, the first is taken.
 
     Args:
         box: `(4,)`, x1, y1, x2 and y2.

@@ -27,7 +27,7 @@ from detcli.data.tiling import DUPLICATE_IOU
 
 INSTALL = 'pip install "detcli[track]"'
 
-# What trackers calls its classes; a test holds the keys beside `Tracker`.
+# The names of the classes in the library trackers; a test compares the keys with `Tracker`.
 CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
 
 LOST_S = 1.0  # how long an object may be out of sight and still get its number back
@@ -42,13 +42,13 @@ GAPS = 5  # the usual interval between frames is the median of as many
 
 # Least values, for sources whose times stand still.
 MIN_GAP_S = 0.001  # of the usual interval
-MIN_FRAMES_OF_GAP = 0.1  # by which the clock goes on, in frames
+MIN_FRAMES_OF_GAP = 0.1  # of a step of the tracker's clock, in frames
 
 MIN_SIDE = 0.1  # pixels of a box's width and height; what is smaller has no track
 
-DUPLICATE_OVERLAP = 0.7  # intersection over union of two tracks of one object
+DUPLICATE_OVERLAP = 0.7  # intersection over union of two tracks of the same object
 
-YOUNG = 30  # frames for which a track may turn out to be of an object that has one
+YOUNG = 30  # frames within which a track may turn out to follow an object that has one
 
 TRACE_FRAMES = 30  # frames that a trace goes back
 
@@ -62,7 +62,7 @@ def load_trackers() -> Any:  # noqa: ANN401 - the module
 
 
 class Tracks:
-    """Gives the detections in frames the numbers of their tracks; other images are unchanged."""
+    """Adds track ids to the detections in frames; other images are unchanged."""
 
     def __init__(self, options: Tracking) -> None:
         if not hasattr(load_trackers(), CLASSES[options.tracker]):
@@ -98,7 +98,7 @@ class TrackState:
 
 
 class VideoTracks:
-    """The tracks of one video or stream; their numbers begin at 1."""
+    """The tracks of one video or stream; their ids begin at 1."""
 
     def __init__(self, options: Tracking, first: Record) -> None:
         """Prepare to track the objects of a video; the tracker itself is made with a frame's size.
@@ -119,13 +119,13 @@ class VideoTracks:
         if video is not None and video.frames_per_second:
             self._intervals_s.append(1 / video.frames_per_second)
 
-        # A tracker gives its tracks ids from 0; records have numbers from 1. A frame of another
-        # size needs a new tracker, which begins with id 0 again. The numbers continue: after 12
-        # tracks, the first of the new tracker is number 13.
-        self._first_number = 1  # the number of the track to which the tracker gives the id 0
+        # A tracker numbers its tracks from 0; the ids in records begin at 1. A frame of a different
+        # size needs a new tracker, which begins at 0 again. The ids in records continue: after 12
+        # tracks, the first of the new tracker gets id 13.
+        self._first_number = 1  # the id in records of the track that the tracker numbers 0
         self._highest_number = 0  # of all tracks so far
 
-        # The state of each track by its number; the tracks seen last come last.
+        # The state of each track by its id; the tracks seen last come last.
         self._states: dict[int, TrackState] = {}
         # The state of each track that has no id yet, by the tracker's object for the track.
         self._tentative_states: dict[Any, TrackState] = {}
@@ -193,15 +193,15 @@ class VideoTracks:
             ) from error
 
     def _track_number(self, tracker_id: int) -> int:
-        """Return the number of a track in records for the id that the tracker gave it, from 0."""
+        """Return the id of a track in records for the one that the tracker gave it, from 0."""
         return self._first_number + tracker_id
 
     def _trackable(self, detections: Detections, size: Size) -> Any:  # noqa: ANN401 - supervision's
         """Select the detections that a tracker can follow, as an object of the supervision library.
 
-        Trackers fail on infinite or empty boxes, and make two tracks of two boxes of one object.
-        So boxes end at the edges of the frame, empty ones are left out, and of those that overlap
-        strongly only the best is tracked.
+        Trackers fail on infinite or empty boxes, and make two tracks from two boxes of the same
+        object. So boxes end at the edges of the frame, empty ones are left out, and of those that
+        overlap strongly only the best is tracked.
 
         Returns:
             `supervision.Detections`. In place of its class, each has its index in `detections`.
@@ -302,7 +302,7 @@ class VideoTracks:
 
         Returns:
             The name of the class that the track of each detection had in most frames, `(N,)`, None
-            without a track; and the trace `(K, 2)` of each track in this frame, by its number.
+            if it has no track; and the trace `(K, 2)` of each track in this frame, by its id.
         """
         states_in_frame = self._add_to_states(numbers, detections, size)
         self._forget_oldest_states(len(states_in_frame))

@@ -121,7 +121,7 @@ class Crossings:
 
         Args:
             ends: `(2, 2)`, the start and the end of the line, x and y each.
-            track_number: The number of the track.
+            track_number: The id of the track.
             trace: `(K, 2)`, the points where the track was, the newest last.
 
         Returns:
@@ -238,7 +238,7 @@ class Zones:
 
 
 def is_outside(polygon: Points, size: Size) -> bool:
-    """Return whether a polygon `(K, 2)` lies wholly outside of an image of a height and width."""
+    """Return whether a polygon `(K, 2)` lies wholly outside an image of the given size."""
     height, width = size
     left, top = polygon.min(axis=0)
     right, bottom = polygon.max(axis=0)

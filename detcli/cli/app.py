@@ -58,7 +58,7 @@ FUNCTIONS = {
 MAX_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 
 OTHER_NAMES = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
-"""What other programs call these commands."""
+"""The names of these commands in other programs."""
 
 
 class Commands(Group):
@@ -169,7 +169,7 @@ def _report_failure(error: Exception) -> int:
     """Print the error that ended a command, and return the exit code.
 
     After an interrupt most errors are not printed: the interrupt may have caused them, for example
-    by stopping a library from loading. An OutputError is printed even then, as it has another
+    by stopping a library from loading. An OutputError is printed even then, as it has a different
     cause, such as a full disk. With -vv, the traceback is logged in any case.
     """
     if isinstance(error, DetcliError):
@@ -232,7 +232,7 @@ def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of 
 
 
 def _in_own_style(message: str) -> str:
-    """Write a message of Typer as detcli does: with a small letter, and without a full stop.
+    """Return a message of Typer in detcli's style: without a capital and a full stop.
 
     Addresses in it lose their passwords.
     """
@@ -242,7 +242,7 @@ def _in_own_style(message: str) -> str:
 
 
 def _hint_for_unknown_option(option_name: str, error: Any, help_hint: str) -> str:  # noqa: ANN401
-    """Say what to type in place of an option that is unknown.
+    """Suggest what to type in place of an unknown option.
 
     Args:
         option_name: The option as it was typed, with hyphens.
@@ -295,7 +295,7 @@ def _is_input(name: str) -> bool:
 
 
 def _predict_line(arguments: list[str]) -> str:
-    """Write the command line that detects in these inputs, shortened if it is long."""
+    """Format the command line that runs detection on these inputs, shortened if it is long."""
     names = [public_name(argument) for argument in arguments[:MAX_WORDS]]
     line = shell_line(["detcli", "predict", *names])
     if len(arguments) > MAX_WORDS:

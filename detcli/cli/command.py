@@ -3,7 +3,7 @@
     @command(Runtime, override_option("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
 
-Typer only cuts the line into texts: options parse them, as they parse the same values from
+Typer only splits the line into strings: options parse them, as they parse the same values from
 variables, from the user's file and from JSON.
 """
 
@@ -56,7 +56,7 @@ OptionOverride = tuple[str, Mapping[str, Any]]
 
 
 def override_option(name: str, **changes: Any) -> OptionOverride:
-    """Select an option of Config for `command`, with another default, help or declaration."""
+    """Select an option of Config for `command`, with a different default, help or declaration."""
     return name, changes
 
 
@@ -81,13 +81,13 @@ def command(
     - `tuned`, which gets the tables that `detcli tune` wrote into detcli.toml.
 
     Args:
-        selection: The options of Config that the command takes: groups, single names, or options
-            with changes.
+        selection: The options of Config that the command takes: groups, names of individual
+            options, or options with changes.
         without: Names of options to leave out of the selected groups, separated by spaces.
         all_configurable: Whether detcli.toml can set all selected options. Without this, it can set
             those that several commands share, and those of `configurable`. With it, each flag has a
             form --no-..., to turn off a flag that is on in detcli.toml.
-        configurable: Names of further options that detcli.toml can set, separated by spaces.
+        configurable: Names of other options that detcli.toml can set, separated by spaces.
         examples: Lines at the end of the help.
     """
     config_options = selected_options(selection, without.split())
@@ -276,8 +276,8 @@ def selected_options(
     """Select the options of Config that a command takes.
 
     Args:
-        selection: Groups of options by their class, single options by their name, and options with
-            changes as `override_option` makes them.
+        selection: Groups of options by their class, individual options by their name, and options
+            with changes as `override_option` makes them.
         excluded_names: Names of options to leave out.
 
     Returns:
@@ -365,7 +365,7 @@ def _parse_values(
         The values by name; one raw value may set several options, as --conf does.
 
     Raises:
-        UsageError: A text is not a value of its option, or a required option is missing.
+        UsageError: A string is not a value of its option, or a required option is missing.
     """
     values: dict[str, Any] = {}
     for name, option in options.items():
@@ -397,7 +397,7 @@ def _typer_parameter(option: Option, *, flags_are_negatable: bool) -> inspect.Pa
     """Make the parameter that declares an option to Typer.
 
     Typer only learns its names, and whether it is an argument, a flag, a flag that is counted, or
-    an option with a value. It takes values as texts, which `_parse_values` parses.
+    an option with a value. It takes values as strings, which `_parse_values` parses.
 
     Args:
         option: The option.

@@ -79,7 +79,7 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - 
     Returns:
         Whole words, as in "car,person".
     """
-    if ctx.params.get("names"):  # a file with other names
+    if ctx.params.get("names"):  # a file with different names
         return []
     logging.disable()  # log messages would be printed into the line
     try:
@@ -209,7 +209,7 @@ def _candidates_for_bash(output: str) -> list[str]:
 def _prefix_before_colon(word: str) -> str:
     """Return what bash keeps of a word when it inserts a candidate: all before the last colon.
 
-    Of `--device=cuda:1`, that is "cuda": the candidates are values, without their option.
+    For `--device=cuda:1`, that is "cuda": the candidates are values, without their option.
     """
     value = word
     if word.startswith("--"):

@@ -267,7 +267,7 @@ def _print(lines: str) -> None:
 
 
 def make_printable(text: str) -> str:
-    """A text as one line without control codes and passwords; cut off if it is very long."""
+    """A string on one line, without control codes and passwords; cut off if it is very long."""
     line = escape_unprintable(public_text(text[:MAX_MESSAGE]))
     if len(text) > MAX_MESSAGE:
         line += "..."
@@ -362,7 +362,7 @@ def progress(
     Args:
         total: Returns the number of inputs, or None if that is not known yet.
         enabled: Whether to show it at all.
-        status: Returns a text to show beside the bar.
+        status: Returns a string to show beside the bar.
 
     Yields:
         The function to call for each input that is done, with its name.
@@ -424,7 +424,7 @@ class _BarText:
         name = Text(escape_unprintable(file_name))
         max_name_width = options.max_width - len(numbers) - len("  ")
 
-        # The end of a name tells more than its beginning, so the name is shortened from the left
+        # The end of a name says more than its beginning, so the name is shortened from the left
         # until it fits. That takes several steps, as a character can be two columns wide.
         while name and name.cell_len > max_name_width:
             if len(name) > 2:
@@ -494,7 +494,7 @@ def _shows_bars() -> bool:
 
 
 class _LateBar(contextlib.ExitStack):
-    """A progress bar on stderr, as `_bar` draws it, but only from its first update on.
+    """A progress bar on stderr, as `_bar` draws it, but only once it is first updated.
 
     It is a context manager, at whose end the bar disappears.
     """

@@ -50,7 +50,7 @@ def collect_values(
     Returns:
         The values by name, not parsed yet, each with where it comes from.
     """
-    # The first source that sets an option counts.
+    # The first source that sets an option takes precedence.
     file = str(defaults_file())
     raw_values: dict[str, RawValue] = {}
     for name, option in options.items():
@@ -89,7 +89,7 @@ def report_unblurred_page(command_path: str) -> None:
 
 
 def _combine_typed(option: Option, typed: Any) -> Any:
-    """Combine what was typed for an option to one raw value: Typer lists all texts."""
+    """Combine what was typed for an option into one raw value: Typer lists all strings."""
     if typed and option.names and isinstance(typed, list | tuple):
         return option.combine_texts(typed)
     return typed
@@ -109,7 +109,7 @@ def report_stray_variables() -> None:
 
 
 def describe_sources(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
-    """Say where the options that an error mentions are set.
+    """Explain where the options that an error mentions are set.
 
     Options that were typed on the command line are left out, as the user knows of them.
 
@@ -118,7 +118,7 @@ def describe_sources(error: DetcliError, raw_values: Iterable[tuple[Option, RawV
         raw_values: The options that are set, each with its value and where that comes from.
 
     Returns:
-        A text such as "--device is from DETCLI_DEVICE"; empty if there is nothing to say.
+        A string such as "--device is from DETCLI_DEVICE"; empty if there is nothing to say.
     """
     sentences = []
     for option, raw in raw_values:
@@ -132,7 +132,7 @@ def describe_sources(error: DetcliError, raw_values: Iterable[tuple[Option, RawV
 
 
 def defaults_file() -> Path | None:
-    """Return the path of the user's detcli.toml, existing or not; None without a home folder."""
+    """Return the path of the user's detcli.toml, even if missing; None without a home folder."""
     path = os.environ.get(FILE_VARIABLE)
     if path:
         return Path(path)
@@ -213,7 +213,7 @@ def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hint_for_unknown_key(key: str, value: object, keys: Iterable[str]) -> str:
-    """Say what to do about an entry of detcli.toml that sets no option.
+    """Explain what to do about an entry of detcli.toml that sets no option.
 
     Args:
         key: The key of the entry.
@@ -245,15 +245,15 @@ TOML_TYPES: Mapping[Any, TomlTypes] = {
     float: TomlTypes((int, float), "a number"),
     Path: TEXT,
 }
-"""By type of option, the types of its TOML value; all others take a text or a number."""
+"""By type of option, the types of its TOML value; all others take a string or a number."""
 
 
 def _from_toml(path: Path, option: Option, value: Any) -> Any:
     """Convert a value of detcli.toml to the raw value that the command line would give.
 
-    A list with a separator becomes one text: both classes = ["car", "bus"] and
-    classes = "car,bus" become "car,bus". A list without one, whose option is typed once for each
-    item, stays a list of texts.
+    A list with a separator becomes one string: `classes = ["car", "bus"]` and `classes = "car,bus"`
+    both give "car,bus". A list without one, whose option is typed once for each item, stays a list
+    of strings.
 
     Args:
         path: The file, for error messages.
@@ -275,7 +275,7 @@ def _from_toml(path: Path, option: Option, value: Any) -> Any:
     if not isinstance(value, types) or is_wrong_bool:
         raise UsageError(f"{path}: {key} must be {description}, not {value!r}", "correct the file")
 
-    if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
+    if isinstance(value, str) and value.startswith("~/"):  # a shell would expand it
         return str(Path(value).expanduser())
     if option.is_list:
         return str(value)  # a single item may be a number, as in classes = 2
@@ -283,7 +283,7 @@ def _from_toml(path: Path, option: Option, value: Any) -> Any:
 
 
 def _as_texts(path: Path, key: str, value: Any) -> list[str]:
-    """Require a list of texts, for an option that is repeated on the command line."""
+    """Require a list of strings, for an option that is repeated on the command line."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return value
     hint = "correct the file"
@@ -295,7 +295,7 @@ def _as_texts(path: Path, key: str, value: Any) -> list[str]:
 def _toml_types(option: Option) -> TomlTypes:
     """Return the types that a TOML value of an option may have; lists are not among them.
 
-    An option whose value is a number takes a text, too, if it parses its values itself. So both
+    An option whose value is a number also takes a string if it parses its values itself. So both
     gpu-mem-limit = "2GiB" and conf = "0.5,person=0.3" are possible.
     """
     if option.choices:
@@ -321,7 +321,7 @@ def _join_toml_list(path: Path, option: Option, entries: list[Any]) -> str | Non
         The text; None for an empty list, which sets nothing.
 
     Raises:
-        UsageError: An entry is neither a text nor a number.
+        UsageError: An entry is neither a string nor a number.
     """
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, str | int | float):

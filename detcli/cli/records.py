@@ -64,14 +64,14 @@ def read_for_scores(name: str) -> Iterator[RecordJson]:
 def read_selected(
     name: str, is_selected: Callable[[int], bool]
 ) -> Iterator[tuple[int, RecordJson]]:
-    """Yield the selected records of a file with their numbers, fully checked.
+    """Yield the selected records of a file with their indices, fully checked.
 
     The records are numbered from 0. If the file has a record on each line, the lines of other
     records are not parsed.
 
     Args:
         name: The name of a file, or of the folder of a run in shards, which was read before.
-        is_selected: Tells by the number of a record whether to yield it.
+        is_selected: Takes the index of a record, and returns whether to yield it.
 
     Raises:
         The errors of `read_for_scores`.
@@ -95,12 +95,12 @@ class _SelectiveParser:
     """Parses the lines of the selected records of a file, and returns `skipped` for all others.
 
     Attributes:
-        last_number: The number of the record whose line it got last, from 0.
+        last_number: The index of the record whose line it got last, from 0.
         skipped: Stands for each record that is not selected.
     """
 
     def __init__(self, is_selected: Callable[[int], bool]) -> None:
-        """Take the function that tells by its number whether a record is selected."""
+        """Take the function that returns, for the index of a record, whether it is selected."""
         self.last_number = -1  # before the first line
         self.skipped = cast("RecordJson", {})
         self._is_selected = is_selected
@@ -145,7 +145,7 @@ def take_records(
 
 
 def _is_not_json_lines(name: str) -> bool:
-    """Tell by its first bytes whether a file is a single JSON object, CSV or Parquet.
+    """Return whether a file is a single JSON object, CSV or Parquet, by its first bytes.
 
     It is False for a file that cannot be read, as the reader's error says why; and for a pipe,
     which cannot be read twice.

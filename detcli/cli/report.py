@@ -112,14 +112,14 @@ def _rendered(blocks: Iterable["RenderableType"], file: IO[str]) -> str:
     console = Console(file=file)
     with console.capture() as text:
         for block in blocks:
-            # rich would cut off a text that must not be wrapped, such as a command to copy; with
+            # rich would cut off a string that must not be wrapped, such as a command to copy; with
             # `soft_wrap`, the terminal wraps it.
             console.print(block, soft_wrap=bool(getattr(block, "no_wrap", False)))
     return text.get()
 
 
 def encode(report: "DataclassInstance") -> str:
-    """Write a report as indented JSON; the version of its schema is 1 unless it says another."""
+    """Encode a report as indented JSON; the version of its schema is 1 unless it sets another."""
     version = getattr(report, "schema_version", 1)
     document = {"schema_version": version, **to_json(report)}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
@@ -148,7 +148,7 @@ EMPTY = "-"
 
 
 def format_seconds(value: float) -> str:
-    """Write a duration in a suitable unit, as in "1.50 s", "12.30 ms" or "120.0 us"."""
+    """Format a duration in a suitable unit, as in "1.50 s", "12.30 ms" or "120.0 us"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             number = value / size
@@ -204,7 +204,7 @@ def report_rows(
     report_type: type["DataclassInstance"] | None = None,
     prefix: str = "",
 ) -> Iterator[tuple[str, str]]:
-    """Yield the labels and values of a report's fields as texts, in order.
+    """Yield the labels and values of a report's fields as strings, in order.
 
     A field may hold a report itself. Then the fields of that report are yielded in its place, and
     their labels begin with the label of the field. Fields without a label are left out.
@@ -283,7 +283,7 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> "Table":
 
 
 def styled_line(*texts: tuple[str, str]) -> "Text":
-    """Join texts, each with a style of rich such as "bold", to one line that is not wrapped."""
+    """Join strings, each with a rich style such as "bold", into one line that is not wrapped."""
     from rich.text import Text
 
     escaped = [(escape_unprintable(text), style) for text, style in texts]

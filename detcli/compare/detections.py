@@ -76,9 +76,9 @@ class Match(NamedTuple):
 def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Match]:
     """Match the detections of two sides in one image, each with at most one of the other side.
 
-    Two detections may match if they are of one class, and their boxes overlap by `min_iou` or have
-    all corners within NEAR. The closest two match first, then the closest of the rest; of equally
-    close ones, those with the lower index.
+    Two detections may match if they have the same class, and their boxes overlap by `min_iou` or
+    have all corners within NEAR. The closest two match first, then the closest of the rest; among
+    equally close ones, those with the lower index.
 
     Args:
         left: L detections of the first side.
@@ -176,8 +176,8 @@ class Comparison:
 
     left: Detections
     right: Detections
-    agreeing_pairs: tuple[Match, ...]  # that differ within the tolerance
-    disagreeing_pairs: tuple[Match, ...]  # that differ beyond it
+    agreeing_pairs: tuple[Match, ...]  # pairs that differ within the tolerance
+    disagreeing_pairs: tuple[Match, ...]  # pairs that differ beyond it
     borderline: int  # pairs across the confidence, and unmatched detections at a threshold
     missing: tuple[int, ...]  # rows on the left only
     extra: tuple[int, ...]  # rows on the right only
@@ -187,13 +187,13 @@ class Comparison:
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     """Match the detections that two sides have in one image, and sort out which of them agree.
 
-    Only detections with a score above the confidence count. Those slightly below it are there to be
-    matched with others that are above it.
+    Only detections with a score above the confidence are counted. Those slightly below it are
+    included only to be matched with others that are above it.
 
     Args:
-        left: All that the first side selected, with scores above `rules.lowered_conf`. None may be
-            left out before: how many were selected says whether a missing one was pushed out.
-        right: The same of the second side.
+        left: All that the first side selected, with scores above `rules.lowered_conf`. None may
+            have been left out: how many were selected shows whether a missing one was pushed out.
+        right: The same for the second side.
         rules: The confidence above which detections count, and the tolerance.
     """
     conf = np.float32(rules.conf)
@@ -411,10 +411,10 @@ class DetectionsReport:
     largest_score_difference: float  # of all pairs
     largest_corner_difference: float  # of all pairs, in pixels of the image
     reordered: int  # images whose order is not the same
-    pictures: tuple[ImageReport, ...]  # all; of saved runs those that disagree, and the ten worst
+    pictures: tuple[ImageReport, ...]  # all; for saved runs those that disagree, and the ten worst
 
     def failures(self, tolerance: Tolerance) -> list[str]:
-        """Say in sentences for the user what exceeds the tolerance; empty if both sides agree."""
+        """Describe in sentences what exceeds the tolerance; empty if both sides agree."""
         sentences = []
         if self.disagreeing > tolerance.boxes:
             box_count = self.pairs + self.missing + self.extra
@@ -444,7 +444,7 @@ class Totals:
         self._largest_corner_difference = 0.0
 
     def add(self, image: ImageReport) -> None:
-        """Add the numbers of an image to the sums, and note its largest differences."""
+        """Add the counts of an image to the sums, and update the largest differences."""
         for name in SUMMED:
             self._sums[name] += getattr(image, name)
         self._sums["missing"] += len(image.missing)

@@ -59,7 +59,7 @@ ClassConfidences = (
     | Mapping[int, float]
     | Iterable[tuple[str | int, float]]
 )
-"""Confidences of single classes, as programs may give them: a mapping, or pairs."""
+"""Per-class confidences, as programs may give them: a mapping, or pairs."""
 
 
 @frozen
@@ -192,13 +192,13 @@ class Settings:
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
             score; "none" for no suppression. None means what the model recommends, or what is
-            usual in its family, where its head outputs several boxes for each object. Of each
-            anchor only the best class takes part, as with `unique`, but in families that
+            usual in its family, where its head outputs several boxes for each object. Only the best
+            class of each anchor takes part, as with `unique`, except in families that
             docs/models.md names.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one per line, that replace the model's own.
         box_format: Format of the head's boxes, where the graph does not show it.
-        class_conf: Confidences of single classes, by name or id, that replace `conf`.
+        class_conf: Per-class confidences, by name or id, that replace `conf`.
         unique: Keep at most one detection of each anchor, that of its best class.
         agnostic_nms: Let the suppression compare the boxes of all classes, not only of one.
         rect: Use the smallest input that holds an image, for graphs with dynamic axes.
@@ -207,10 +207,10 @@ class Settings:
             stays as it is.
         boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
             rest.
-        region: Look only there. Boxes are in pixels of the whole image. It may be a text as on the
-            command line: "0,0.5,1,1" for the lower half.
+        region: Look only there. Boxes are in pixels of the whole image. It may be a string as on
+            the command line: "0,0.5,1,1" for the lower half.
         tile: Look at large images in tiles, and once whole. `max_det` is then that of a tile. It
-            may be a text as on the command line, "640,overlap=0.3", or the side of a tile, 640.
+            may be a string as on the command line, "640,overlap=0.3", or the side of a tile, 640.
 
     Raises:
         UsageError: A value has the wrong type or out of range.
@@ -340,7 +340,7 @@ class Settings:
 
 
 def effective_conf(settings: Settings, recommended: float | None) -> float:
-    """Return the confidence that counts: the user's, else the model's, else the default of 0.25.
+    """Return the confidence that applies: the user's, else the model's, else the default of 0.25.
 
     Args:
         settings: Their `conf` is what the user has set; None if they have not.

@@ -7,9 +7,9 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 NEARLY_AS_FAST = 0.9
-"""What a core's speed has to be of the fastest core's to count as one of its kind.
+"""The lowest fraction of the fastest core's speed for a core to count as one of its kind.
 
-The best cores of one kind reach a few percent more than the others; another kind is at least a
+The best cores of a kind reach a few percent more than its others; a different kind is at least a
 fifth slower.
 """
 
@@ -24,8 +24,8 @@ def fastest_cores(root: Path = Path("/")) -> set[int]:
         root: The root folder of the file system; another one in tests.
 
     Returns:
-        Their numbers; empty if all are of one kind, or if the system does not say how fast they
-        are, as only Linux does.
+        Their numbers; empty if all are of the same kind, or if the system does not say how fast
+        they are, as only Linux does.
     """
     if not hasattr(os, "sched_getaffinity"):
         return set()

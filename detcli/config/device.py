@@ -44,7 +44,7 @@ class DeviceKind(StrEnum):
 
 
 OTHER_NAMES = {"gpu": "cuda", "trt": "tensorrt"}
-"""What other programs call kinds of devices."""
+"""The names of kinds of devices in other programs."""
 
 PROVIDERS = {
     DeviceKind.CPU: "CPUExecutionProvider",
@@ -90,7 +90,7 @@ class Device:
     """
 
     kind: DeviceKind  # what runs the network
-    ordinal: int | None = None  # CUDA's number of the GPU; None for kinds without one
+    ordinal: int | None = None  # CUDA's ordinal of the GPU; None for kinds without one
     # OpenVINO's name of its device, as in "CPU" or "GPU"; None for other kinds
     unit: str | None = None
 
@@ -284,7 +284,7 @@ def cpu_quota(root: Path = Path("/")) -> float:
 
     A container has such a limit: `docker run --cpus 2` leaves all cores visible, and pauses a
     process whose threads together use more than two. Control groups are nested, and the smallest
-    limit counts.
+    limit applies.
 
     Args:
         root: The root folder of the file system; another one in tests.

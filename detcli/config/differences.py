@@ -12,11 +12,11 @@ MAX_SHOWN = 80  # characters of a value that an error shows
 def differences(
     before: Mapping[str, Any], current: Mapping[str, Any], implied: Container[str] = ()
 ) -> list[str]:
-    """Compare the settings of an earlier run with those of this one, and word each difference.
+    """Compare the settings of an earlier run with those of this one, and describe each difference.
 
-    Both have only settings that detections depend on. One of the runs may lack a setting, if it was
-    of a version of detcli that did not have it yet. If that is an option, the run had its default;
-    if not, it cannot be compared and is left out.
+    Both have only settings that detections depend on. One of the runs may lack a setting, if its
+    version of detcli did not have it yet. If that is an option, the run had its default; if not, it
+    cannot be compared and is left out.
 
     Args:
         before: The settings of the earlier run, as it noted them.
@@ -24,7 +24,7 @@ def differences(
         implied: Names of settings that follow from others, which are not compared.
 
     Returns:
-        Texts such as "conf 0.25 instead of 0.4": the value before and the one now.
+        Strings such as "conf 0.25 instead of 0.4": the value before and the one now.
     """
     defaults = {}
     for name, option in options_of(Config).items():
@@ -43,7 +43,7 @@ def differences(
 
 
 def _describe_difference(name: str, earlier_value: object, current_value: object) -> str:
-    """Word the difference of a setting; long values are not shown, and no hashes of models."""
+    """Describe the difference in a setting; long values and hashes of models are not shown."""
     import json  # `--help` does without
 
     if name == "model_sha256":

@@ -9,16 +9,16 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 
 ANY_FOLDERS = "**"
-"""The part of a pattern that stands for any number of folders, also none."""
+"""The part of a pattern that stands for any number of folders, including none."""
 
 
 @frozen
 class IgnoredZone(Zone):
-    """A polygon in which nothing counts, in all images or in those whose source fits a pattern.
+    """A polygon to ignore, in all images or in those whose source matches a pattern.
 
         IgnoredZone("site7/**", [(0, 0.9), (1, 0.9), (1, 1), (0, 1)])
 
-    As a text it is `site7/**=0,0.9,1,0.9,1,1,0,1`, and `0,0.9,1,0.9,1,1,0,1` for all images. What
+    As a string it is `site7/**=0,0.9,1,0.9,1,1,0,1`, and `0,0.9,1,0.9,1,1,0,1` for all images. What
     is before the numbers is the attribute `name`: a pattern if it has any character that a name of
     a zone may not have, such as a slash or an asterisk; else a name, which says nothing.
     """
@@ -79,7 +79,7 @@ def pattern_of(zone: Zone) -> str:
 
 
 def matches(source: str, pattern: str) -> bool:
-    """Return whether a source, as records name it, fits a pattern.
+    """Return whether a source, as records name it, matches a pattern.
 
     A pattern may begin at any folder of the source, and has to reach to the end of the source:
 

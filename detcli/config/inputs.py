@@ -19,17 +19,17 @@ class Inputs:
     """How inputs are read.
 
     Attributes:
-        recursive: Whether folders in folders are searched.
+        recursive: Whether folders within folders are searched.
         follow: Whether folders are watched for new files; the run has no end then.
         column: The column of Parquet files that has the images; None for the only one.
         vid_stride: Every Nth frame of a video is used, for this N; 1 for all.
         every: Seconds between the frames of a video that are used; None goes by `vid_stride`.
         fps: Frames per second on standard input; None if they have no times.
-        start: Seconds from the start of a video, from which on its frames are used.
-        end: Seconds from the start of a video, at which its frames are used no more; None for all.
+        start: Seconds from the start of a video at which its frames begin to be used.
+        end: Seconds from the start of a video at which its frames cease to be used; None for all.
         max_pixels: Images of more pixels, height times width, are errors.
         input_timeout: Seconds that reading an input may take; 0 for any time.
-        lenient: Whether what there is of a JPEG without its last bytes is taken.
+        lenient: Whether a JPEG without its last bytes is used as far as it goes.
         fast_decode: Whether large JPEGs are decoded at a reduced size, which is faster; boxes are
             in pixels of the full size all the same.
 
@@ -178,15 +178,15 @@ class InputOptions(Inputs):
 
     @property
     def end_s(self) -> float:
-        """The time from which on a video's frames are left out; infinity if none are."""
+        """The time at which a video's frames begin to be left out; infinity if none are."""
         if self.end is None:
             return math.inf
         return self.end
 
     def step(self, number: int, time_s: float) -> int:
-        """Number the interval that a frame falls into; of each interval the first frame is used.
+        """Number the interval that a frame falls into; the first frame of each interval is used.
 
-        `number` counts frames from --start on, `time_s` is the frame's time in the whole video.
+        `number` counts frames from --start; `time_s` is the frame's time in the whole video.
         """
         if self.every is None:
             return number // self.vid_stride

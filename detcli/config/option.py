@@ -61,12 +61,12 @@ class Option:
     shared: bool = False  # every command reads its default from detcli.toml and the environment
     sharded: bool = True  # allowed in a run in shards
     parse: Callable[[str], Any] | None = None  # instead of its type; a list means several values
-    # Parses one text into the values of several fields.
+    # Parses one string into the values of several fields.
     parse_fields: Callable[[str], Mapping[str, Any]] | None = None
     complete: Callable[[str], Iterable[str]] | None = None  # shell completion
     separator: str = ""  # between the items of a list; without one, the option is repeated
     uncertified: str = ""  # why certificates of verify do not hold it; empty: they do
-    # Names of options that it needs, each with a hint; of "save show", one is enough.
+    # Names of options that it needs, each with a hint; for "save show", one of them is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
     # Names of options that it excludes, each with the error message and its hint.
     excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Option:
         """Return whether a default in the user's file gives way to what was typed on the line.
 
         It does if an option was typed that excludes this one, or that it is `overridden_by`: with
-        --resume typed, an `output` in detcli.toml does not count.
+        --resume typed, an `output` in detcli.toml is ignored.
 
         Args:
             typed: What was typed, by name of the option.
@@ -145,7 +145,7 @@ class Option:
     def value_type(self) -> Any:
         """The type of its value, or of the items of a list: `Shape` for `tuple[Shape, ...] | None`.
 
-        Of a union, it is the last type that is not None: `float` for `Literal["none"] | float`.
+        For a union, it is the last type that is not None: `float` for `Literal["none"] | float`.
         """
         value_type = self.type
         while get_origin(value_type) in {Union, UnionType, tuple}:
@@ -155,7 +155,7 @@ class Option:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it is a list, to which each further flag adds."""
+        """Whether it is a list, to which each repeated flag adds."""
         return self.is_list or bool(self.separator)
 
     @property
@@ -199,16 +199,16 @@ class Option:
         return f"{minimum}<=x<={maximum}"
 
     def combine_texts(self, texts: Sequence[str]) -> Any:
-        """Combine the texts that were typed for an option into one raw value, for `parse_value`.
+        """Combine the strings that were typed for an option into one raw value, for `parse_value`.
 
         An option may be typed several times. The items of lists add up: `--classes car --classes
         bus` is the same as `--classes car,bus`.
 
         Args:
-            texts: The text of each time, in order.
+            texts: The string of each time, in order.
 
         Returns:
-            One text. For a list without a separator, such as --zone, it is a list of texts.
+            One string. For a list without a separator, such as --zone, it is a list of strings.
 
         Raises:
             UsageError: The option takes one value and got several, or one of several lists is
@@ -221,7 +221,8 @@ class Option:
         if not self.is_repeatable:
             raise self._repetition_error(texts)
 
-        # `parse_value` could not see an empty list once the texts are joined. `_split` refuses it.
+        # `parse_value` could not see an empty list once the strings are joined. `_split` refuses
+        # it.
         for text in texts:
             self._split(text)
         return self.separator.join(texts)
@@ -240,7 +241,7 @@ class Option:
         return UsageError(f"{self.flag} is given {times}: {values}", hint)
 
     def _split(self, text: str) -> list[str]:
-        """Split a list that was typed as one text.
+        """Split a list that was typed as one string.
 
         Raises:
             UsageError: It has no items.
@@ -255,7 +256,7 @@ class Option:
         """Convert what was typed, or read from TOML or JSON, to the option's value.
 
         Args:
-            raw: A text, or a bool, number or list of TOML or JSON; None stays None.
+            raw: A string, bool, number or list from TOML or JSON; None stays None.
 
         Returns:
             A value of the option's type; a tuple if it is a list.
@@ -272,14 +273,14 @@ class Option:
         values: list[Any] = []
         for item in self._raw_items(raw):
             value = self._parse_item(item)
-            if isinstance(value, list):  # a text may stand for several values, as @FILE does
+            if isinstance(value, list):  # a string may stand for several values, as @FILE does
                 values.extend(value)
             else:
                 values.append(value)
         return tuple(values)
 
     def _raw_items(self, raw: Any) -> list[Any]:
-        """List the raw values of a list's items; a text is split at the separator, if any."""
+        """List the raw values of a list's items; a string is split at the separator, if any."""
         if isinstance(raw, list | tuple):
             return list(raw)
         if isinstance(raw, str) and self.separator:
@@ -289,10 +290,11 @@ class Option:
     def _parse_item(self, raw: Any) -> Any:
         """Convert a raw value, or one item of a list, and refuse it if it is out of range.
 
-        An int in a list of texts stays an int: it is a class id, as in `Settings(classes=[0, 2])`.
+        An int in a list of strings stays an int: it is a class id, as in `Settings(classes=[0,
+        2])`.
 
         Args:
-            raw: A text, or a bool or a number of TOML or JSON.
+            raw: A string, bool or number from TOML or JSON.
 
         Raises:
             UsageError: It is not of the option's type, not finite or out of range, or it is an
@@ -303,7 +305,7 @@ class Option:
             return raw
 
         text = str(raw)
-        # A text of detcli.toml can contain a NUL; an argument on the command line cannot.
+        # A string in detcli.toml can contain a NUL; an argument on the command line cannot.
         if "\0" in text:
             name = public_name(text)
             raise UsageError(f"{self.flag}: {name!r} has a NUL character", "leave it out")
@@ -324,7 +326,7 @@ class Option:
         return value
 
     def _invalid_value_error(self, text: str) -> UsageError:
-        """Make the error for a text that is not a value of the option's type.
+        """Make the error for a string that is not a value of the option's type.
 
         The hint is the choice of the option that resembles the text most, if there is one.
         """
@@ -335,9 +337,9 @@ class Option:
         return UsageError(f"{self.flag}: {text!r} is not {self._expected()}", hint)
 
     def _is_bool_of_other_type(self, raw: Any) -> bool:
-        """Whether a value of TOML or JSON is a bool though the option is no flag, or the reverse.
+        """Whether a value from TOML or JSON is a bool though the option is no flag, or vice versa.
 
-        `_convert` would not notice it, as Python takes True for 1. A text is left to `_convert`.
+        `_convert` would not notice it, as Python takes True for 1. A string is left to `_convert`.
         """
         if isinstance(raw, str):
             return False
@@ -355,9 +357,9 @@ class Option:
         """Convert text with the option's parser; None if it is not a value of its type.
 
         The parser is the option's `parse`, else the `parse` of its type, else the type itself. A
-        parser refuses a text by one of these errors:
+        parser refuses a string by raising one of these errors:
 
-        - A ValueError or KeyError with any text, as `int` raises it: this returns None.
+        - A ValueError or KeyError with any message, as `int` raises it: this returns None.
         - A ValueError(message, hint) from the option's `parse`: the flag is put before the message.
         - A UsageError: the flag is put before its message, unless it has the flag already.
 
@@ -493,11 +495,11 @@ def values_of(config: Any) -> Fields:
 
 
 def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
-    """Write options of a Config as arguments of the command line, as in ["--batch", "4"].
+    """Format options of a Config as arguments of the command line, as in ["--batch", "4"].
 
     Args:
         config: The Config.
-        names: Names of the options to write; those that are None are left out.
+        names: Names of the options to format; those that are None are left out.
     """
     config_type: Any = type(config)
     options = options_of(config_type)

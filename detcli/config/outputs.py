@@ -24,7 +24,7 @@ from detcli.core import frozen
 def output_option(
     declaration: str,
     help_text: str,
-    **traits: Any,  # noqa: ANN401 - as `Option` has them
+    **traits: Any,  # noqa: ANN401 - as in `Option`
 ) -> Path | None:
     """Declare an option of a run that names a file or folder to write to.
 

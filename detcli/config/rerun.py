@@ -9,12 +9,13 @@ from detcli.core.text import public_name
 
 
 def rerun_words(config: Config) -> list[str]:
-    """Write the words of a `detcli predict` that finds the same detections, without its inputs.
+    """Format the arguments of a `detcli predict` with the same detections, without its inputs.
 
-    The model and the files of options are named as in the run, so the words fit its folder.
+    The model and the files of options are named as in the run, so the arguments are for the folder
+    where it ran.
 
     Returns:
-        The words; none if they would have a password or another secret of an address.
+        The arguments; none if they would have a password or another secret of an address.
     """
     options = options_of(Config)
     values = values_of(config)
@@ -29,11 +30,11 @@ def rerun_words(config: Config) -> list[str]:
 
 
 MAX_WORDS = 60
-"""Of a command in a hint; a longer one, of a pattern that a shell has expanded, is not read."""
+"""The maximum number in a hint; a longer command, from an expanded pattern, is not read."""
 
 
 def resume_words(config: Config, path: Path) -> list[str]:
-    """Write the words of a `detcli predict` that does what a run does, and can be continued.
+    """Format the arguments of a `detcli predict` that repeats a run, and can be continued.
 
     Options that --resume excludes are left out.
 
@@ -42,9 +43,9 @@ def resume_words(config: Config, path: Path) -> list[str]:
         path: The file of --resume.
 
     Returns:
-        The words of the command line. There are none in cases where it would not help the user:
-        inputs or their names came from standard input, which cannot be read again; the words would
-        be very many; or one has a secret.
+        The arguments of the command line. There are none where it would not help the user: inputs
+        or their names came from standard input, which cannot be read again; there would be very
+        many arguments; or one has a secret.
     """
     options = options_of(Config)
     values = values_of(config)
@@ -79,7 +80,7 @@ def excluded_by_resume() -> list[str]:
 
 
 def _conf_words(config: Config) -> list[str]:
-    """Write --conf with the confidence of all classes and those of single ones, if any is set."""
+    """Format --conf with the confidence of all classes and the per-class ones, if any is set."""
     conf_texts = []
     if config.settings.conf is not None:
         conf_texts.append(f"{config.settings.conf}")
@@ -91,7 +92,7 @@ def _conf_words(config: Config) -> list[str]:
 
 
 def _without_secrets(words: list[str]) -> list[str]:
-    """Return the words of a command; none if one of them has a password or another secret."""
+    """Return the arguments of a command; none if one of them has a password or another secret."""
     has_secret = any(public_name(word) != word for word in words)
     if has_secret:
         return []
@@ -99,7 +100,7 @@ def _without_secrets(words: list[str]) -> list[str]:
 
 
 def _option_words(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - of any option
-    """Write an option that differs from its default."""
+    """Format an option that differs from its default."""
     if value is True:
         return [option.flag]
     if value is False:

@@ -71,12 +71,12 @@ class Shape:
     ) -> None:
         """Set the attributes of a new shape, and check them.
 
-        `__init__` and `parse` share this. `__post_init__` would not do, as it has no parameters for
-        what errors call the shape.
+        `__init__` and `parse` share this. `__post_init__` would not do, as it has no parameter for
+        the name of the shape in errors.
 
         Args:
-            subject: What errors call the shape: "zone 'door'", or "--zone 'door=0,0'" with what was
-                typed.
+            subject: How errors refer to the shape: "zone 'door'", or "--zone 'door=0,0'" with what
+                was typed.
             name: Its name.
             points: x and y of each point.
             fractions: Whether they are fractions of the image's width and height. None to infer it
@@ -104,7 +104,7 @@ class Shape:
 
     @classmethod
     def _hint(cls) -> str:
-        """Say how a shape of this class is written as a text."""
+        """Describe how a shape of this class is written as a string."""
         form = FORMS[cls.__name__]
         return f"write {form}, in fractions of the image (all from 0 to 1) or in pixels"
 
@@ -162,7 +162,7 @@ class Zone(Shape):
 
         Zone("door", [(0.1, 0.4), (0.5, 0.4), (0.5, 1)])
 
-    As a text it is `door=0.1,0.4,0.5,0.4,0.5,1`.
+    As a string it is `door=0.1,0.4,0.5,0.4,0.5,1`.
     """
 
     __init__ = Shape.__init__
@@ -188,7 +188,7 @@ class Line(Shape):
 
         Line("gate", [(0, 0.5), (1, 0.5)])
 
-    As a text it is `gate=0,0.5,1,0.5`.
+    As a string it is `gate=0,0.5,1,0.5`.
     """
 
     __init__ = Shape.__init__
@@ -205,7 +205,7 @@ class Region(Shape):
 
         Region(0, 0.5, 1, 1)
 
-    As a text it is `0,0.5,1,1`, the lower half.
+    As a string it is `0,0.5,1,1`, the lower half.
     """
 
     _has_name = False
@@ -279,19 +279,19 @@ FORMS = {
     "Region": "X1,Y1,X2,Y2",
     "IgnoredZone": "X,Y,X,Y,X,Y or PATTERN=X,Y,X,Y,X,Y with three corners or more",
 }
-"""How each shape is written as a text, for hints."""
+"""How each shape is written as a string, for hints."""
 
 
 def _require_name(subject: str, hint: str, name: object) -> None:
     """Refuse a name that a zone or a line cannot have.
 
     Args:
-        subject: What errors call the shape.
+        subject: How errors refer to the shape.
         hint: How the shape is written.
         name: The name; empty if there is none.
 
     Raises:
-        UsageError: It has other characters than a name may have, or none.
+        UsageError: It has characters that a name may not have, or none at all.
     """
     if not isinstance(name, str) or not re.fullmatch(SHAPE_NAME, name):
         hint += "; a name has letters, digits, - and _"
@@ -302,7 +302,7 @@ def as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
     """Convert the points of a shape to pairs of numbers.
 
     Args:
-        kind: What errors call the shape, such as "zone".
+        kind: How errors refer to the shape, such as "zone".
         points: Pairs, or an array `(N, 2)`.
 
     Raises:
@@ -322,12 +322,12 @@ def parse_points(subject: str, hint: str, text: str) -> list[tuple[float, float]
     """Parse the numbers of a shape, x and y of each point.
 
     Args:
-        subject: What errors call the shape.
+        subject: How errors refer to the shape.
         hint: How it is written.
         text: The numbers, with commas between them.
 
     Raises:
-        UsageError: They are no numbers, or the last x has no y.
+        UsageError: They are not numbers, or the last x has no y.
     """
     try:
         numbers = [float(number) for number in text.split(",")]
@@ -342,7 +342,7 @@ def _require_coordinates(subject: str, hint: str, coordinates: list[float]) -> N
     """Refuse coordinates that no image has, and a shape without any.
 
     Args:
-        subject: What errors call the shape.
+        subject: How errors refer to the shape.
         hint: How it is written.
         coordinates: x and y of all points.
     """
@@ -356,7 +356,7 @@ def _are_fractions(subject: str, hint: str, coordinates: list[float]) -> bool:
     """Whether coordinates look like fractions of the image, rather than pixels.
 
     Args:
-        subject: What errors call the shape.
+        subject: How errors refer to the shape.
         hint: How the shape is written, such as "write it as NAME=x1,y1,x2,y2 in pixels or
             fractions"; the error adds "not both".
         coordinates: x and y of all points.
@@ -392,7 +392,7 @@ def read_shapes(parse_shape: Callable[[str], AnyShape], option: str, text: str) 
         text: What was typed.
 
     Raises:
-        UsageError: The file cannot be read or has no shapes, or a text is not a shape.
+        UsageError: The file cannot be read or has no shapes, or a string is not a shape.
     """
     if not text.startswith("@"):
         return [parse_shape(text)]

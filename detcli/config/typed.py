@@ -22,7 +22,7 @@ from detcli.config.option import bind
 from detcli.core.errors import UsageError
 
 ParseText = Callable[[str], Any]
-"""Parses a text as the command line does, to a value, or to a list of values for `@FILE`."""
+"""Parses a string as the command line does, to a value, or to a list of values for `@FILE`."""
 
 PLAIN_TYPES = {
     bool: "True or False",
@@ -75,18 +75,18 @@ def _convert_field(field: "Field[Any]", value: Any) -> Any:
 
 
 def describe_value(value: object) -> str:
-    """Word a value of the wrong type for an error message, shortened if it is long."""
+    """Describe a value of the wrong type for an error message, shortened if it is long."""
     if isinstance(value, str):
         return f"the string {reprlib.repr(value)}"
     return reprlib.repr(value)
 
 
 def _text_parser(field: "Field[Any]") -> ParseText:
-    """Return the function that parses a text for a field of the settings.
+    """Return the function that parses a string for a field of the settings.
 
-    A program may give a setting as the text that one would type, `Settings(imgsz="640x480")`. It is
-    parsed as on the command line, but errors call the setting by the name of the field, max_det,
-    and not by that of the flag, --max-det.
+    A program may give a setting as the string that one would type, `Settings(imgsz="640x480")`. It
+    is parsed as on the command line, but errors refer to the setting by the name of the field,
+    max_det, and not by the flag, --max-det.
     """
 
     def parse(text: str) -> Any:
@@ -154,7 +154,7 @@ def convert(value: Any, value_type: Any, parse: ParseText | None = None) -> Any:
 def _convert_to_union(value: Any, member_types: tuple[Any, ...], parse: ParseText | None) -> Any:
     """Convert a value to the first type of a union that takes it.
 
-    A value that is of one of the types already stays as it is: 1 stays an int in `float | int`.
+    A value that already has one of the types stays as it is: 1 stays an int in `float | int`.
     """
     if any(_is_of_type(value, member_type) for member_type in member_types):
         return value
@@ -167,7 +167,7 @@ def _convert_to_union(value: Any, member_types: tuple[Any, ...], parse: ParseTex
 
 
 def _is_of_type(value: Any, member_type: Any) -> bool:
-    """Whether a value is of a class in a union; True and False are not of the class int."""
+    """Whether a value is an instance of a class in a union; True and False do not count as int."""
     if not isinstance(member_type, type) or not isinstance(value, member_type):
         return False
     return isinstance(value, bool) == (member_type is bool)
@@ -190,7 +190,7 @@ def _convert_to_tuple(
         value: A list, a tuple or another iterable. A mapping is taken as its pairs where the
             entries are pairs.
         entry_types: The arguments of the tuple type: `(int, ...)` for a tuple of any length whose
-            entries have one type, `(str, float)` for a tuple with an entry of each type.
+            entries all have the same type, `(str, float)` for a tuple with an entry of each type.
         parse: Parses text for entries that are written as text, as in `convert`.
 
     Raises:
@@ -219,16 +219,16 @@ def _convert_to_fixed_tuple(value: Any, entry_types: tuple[Any, ...]) -> tuple[A
 
 
 def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tuple[Any, ...]:
-    """Convert a value to a tuple whose entries are of a type with a `parse`, such as `Zone`.
+    """Convert a value to a tuple whose entries have a type with a `parse`, such as `Zone`.
 
     Args:
-        value: One entry or several, each an object of the type or a text. One alone needs no list
+        value: One entry or several, each an object of the type or a string. One alone needs no list
             around it: "door=0,0,1,0,1,1" is as `["door=0,0,1,0,1,1"]`.
         entry_type: The type of the tuple's entries.
-        parse: Parses a text to a list of entries; without it, texts are refused.
+        parse: Parses a string to a list of entries; without it, strings are refused.
 
     Raises:
-        UnfitError: An entry is neither of the type nor a text.
+        UnfitError: An entry is neither of the type nor a string.
     """
     if isinstance(value, bytes | Mapping):
         raise UnfitError
@@ -283,10 +283,10 @@ def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | Non
     """Convert a value to an enumeration, or to a type that is parsed from text, such as `Tiling`.
 
     Args:
-        value: A value of the type, its text as on the command line, or numbers that spell such a
-            text, as 640 spells "640".
+        value: A value of the type, its string as on the command line, or numbers that spell such a
+            string, as 640 spells "640".
         parsed_type: The type.
-        parse: Parses the text; without it, texts are refused. Enumerations do not need it.
+        parse: Parses the string; without it, strings are refused. Enumerations do not need it.
 
     Raises:
         UnfitError: The value cannot be converted.
@@ -306,9 +306,9 @@ def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | Non
 
 
 def _as_typed_text(value: Any) -> str | None:
-    """Write a value as one would type it on the command line: (0, 0.5) as "0,0.5".
+    """Format a value as one would type it on the command line: (0, 0.5) as "0,0.5".
 
-    None if the value is neither a text, nor a number, nor a list of numbers.
+    None if the value is neither a string, nor a number, nor a list of numbers.
     """
     if isinstance(value, str):
         return value
@@ -327,7 +327,7 @@ def _is_parsed_type(value_type: Any) -> bool:
 
 
 def describe_type(value_type: Any) -> str:
-    """Word a type for the hint of an error, such as "a whole number or None"."""
+    """Describe a type for the hint of an error, such as "a whole number or None"."""
     origin = get_origin(value_type)
     arguments = get_args(value_type)
     if origin in {Union, UnionType}:
@@ -345,7 +345,7 @@ def describe_type(value_type: Any) -> str:
 
 
 def _describe_tuple(entry_types: tuple[Any, ...]) -> str:
-    """Word a tuple type for the hint of an error.
+    """Describe a tuple type for the hint of an error.
 
     `entry_types` are the arguments of the type: `(int, ...)` for a tuple of any length.
     """

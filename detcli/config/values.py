@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BoxFormat(StrEnum):
-    """What the four numbers of a box mean."""
+    """What the four coordinates of a box mean."""
 
     XYXY = "xyxy"
     CXCYWH = "cxcywh"
@@ -137,8 +137,8 @@ class Tracker(StrEnum):
 class Tracking:
     """How objects are followed.
 
-    Scores from `conf` on begin a track; lower ones can only go on with one, and not with `ocsort`.
-    None stands for the confidence of the run.
+    Detections with at least the score `conf` begin a track; lower ones can only continue one, and
+    not with `ocsort`. None stands for the confidence of the run.
     """
 
     tracker: Tracker
@@ -223,14 +223,14 @@ class ShardEngine:
 
 @frozen
 class ShardSelection:
-    """Every `step`-th shard, from the `first` on, counted from 1."""
+    """Every `step`-th shard, starting with the `first`, counted from 1."""
 
     first: int = 1
     step: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the value of --shards: `3/8` is every eighth shard from the third one on."""
+        """Parse the value of --shards: `3/8` is every eighth shard, starting with the third."""
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
         if match is not None:
             first = int(match[1])
@@ -283,7 +283,7 @@ def _parse_numbers(
     Raises:
         UsageError: An entry is not a number, a name comes twice, or the list is empty.
     """
-    if looks_like_address(text):  # whose parts an error would show
+    if looks_like_address(text):  # parts of it would appear in an error
         raise UsageError(
             f"{option} {public_name(text)} is an address, but the option takes numbers", hint
         )
@@ -308,7 +308,7 @@ def _parse_numbers(
 
 
 def _parse_number(text: str, *, allow_percent: bool) -> float:
-    """Parse a number, or a percentage such as "1%" as 0.01; raises ValueError for other texts."""
+    """Parse a number, or a percentage such as "1%" as 0.01; raises ValueError for the rest."""
     if allow_percent and text.endswith("%"):
         return float(text.removesuffix("%")) / 100
     return float(text)
@@ -359,7 +359,7 @@ SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
+    """Parse a size in bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
 
     KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
     """
@@ -368,7 +368,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Read a time, in seconds: `1s`, `0.5s`, `200ms`, `2min`, `1h`, or a number of seconds."""
+    """Parse a time, in seconds: `1s`, `0.5s`, `200ms`, `2min`, `1h`, or a number of seconds."""
     hint = "write 1s, 0.5s, 2min, or a number of seconds"
     return _parse_quantity(text, SECONDS, quantity="a time", hint=hint)
 
@@ -463,7 +463,7 @@ class Tiling:
         return text
 
     def areas(self, size: "Size") -> "list[Area]":
-        """List the areas of an image to detect in: its tiles row by row, then the whole image.
+        """List the areas of an image for detection: its tiles row by row, then the whole image.
 
         All tiles are equally large, and the distances between them are equal to the pixel. An
         image that fits into one tile has only that one area.

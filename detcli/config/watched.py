@@ -29,7 +29,7 @@ def _read_ignored(text: str) -> list[Zone]:
 
 ZonesOrTexts = str | Zone | Iterable[str | Zone]
 LinesOrTexts = str | Line | Iterable[str | Line]
-"""What programs may give as zones and lines: one or several, also as the command line has them."""
+"""What programs may give as zones and lines: one or several, or command-line strings."""
 
 
 def _either_name(name: str, value: object, option_name: str, option_value: object) -> object:
@@ -62,15 +62,15 @@ class Watched:
 
     Attributes:
         read: Whether the texts of QR Codes, bar codes and other symbols are read.
-        track: The tracker that follows objects through a video, and the score from which on they
-            begin a track; None for no tracks.
+        track: The tracker that follows objects through a video, and the lowest score that begins a
+            track; None for no tracks.
         zones: Polygons, with x and y of the corners in fractions of the image or in pixels: each
             detection names those in which the middle of its lower side is.
         lines: Lines, with x and y of both ends as for `zones`: each detection names those that its
             track has crossed since the previous frame; they need `track`.
-        ignore: Polygons in which nothing counts: detections in them are left out of records,
-            before tracks and zones. As a text, one is `site7/**=0,0.9,1,0.9,1,1,0,1` if it is only
-            for the sources that fit a pattern.
+        ignore: Polygons to ignore: detections in them are left out of records, before tracks and
+            zones. As a string, one is `site7/**=0,0.9,1,0.9,1,1,0,1` if it is only for the sources
+            that match a pattern.
         ignore_share: A detection is ignored if at least this share of its box's area, from 0.01 to
             1, is in one of the polygons; None: if the middle of its lower side is.
         zone: The same as `zones`, by the name of the option.
@@ -78,7 +78,8 @@ class Watched:
         zones_and_lines: The names of zones, of lines, and of both directions across these, as in
             "gate left", which `Detections.zones_and_lines()` yields.
 
-    Zones, lines and the tracker may be texts as on the command line, also `@FILE` with one a line:
+    Zones, lines and the tracker may be strings as on the command line, including `@FILE` with one
+    per line:
 
         Watched(track="bytetrack,conf=0.5", zones=["door=0.1,0.4,0.5,0.4,0.5,1"])
 

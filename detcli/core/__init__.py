@@ -57,7 +57,7 @@ def _set_repr(frozen_class: type) -> None:
 def _set_hash(frozen_class: type) -> None:
     """Give a class a `__hash__`, which hashes the fields that objects are compared by.
 
-    As in dataclasses, a field with `hash=True` or `hash=False` says itself whether it counts.
+    As in dataclasses, a field with `hash=True` or `hash=False` says itself whether it is included.
     """
     names = []
     for hashed_field in fields(frozen_class):

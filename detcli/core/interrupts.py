@@ -136,14 +136,14 @@ class Interrupts:
     def _interrupt(self, number: int, *_: object) -> None:
         """Handle a signal: raise KeyboardInterrupt, now or when the blocks of `held` have ended.
 
-        Only the first signal counts, and none after the command has ended. Before the command has
-        begun, the signal ends the process at once.
+        Only the first signal is handled, and none after the command has ended. Before the command
+        has begun, the signal ends the process at once.
 
         Args:
             number: The number of the signal.
         """
-        # Further signals are not ignored by SIG_IGN: of two that come together, Python would then
-        # report the second as an error.
+        # Later signals are not ignored by SIG_IGN: if two came together, Python would then report
+        # the second as an error.
         if self.caught or self._is_over:
             return
         self.caught = True

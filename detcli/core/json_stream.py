@@ -11,7 +11,7 @@ from detcli.core.lines import MAX_LINE_BYTES
 CHUNK_CHARACTERS = 1 << 16
 
 NUMBER_TAIL = 2
-"""The most characters of a number that is cut off which the decoder leaves over: e- of 1e-5."""
+"""The maximum number of characters of a truncated number that the decoder leaves: e- of 1e-5."""
 
 SPACES = re.compile(r"[ \t\r\n]*")
 
@@ -32,7 +32,7 @@ class JsonStream:
         self._file = io.TextIOWrapper(file, encoding="utf-8")
         self._decoder = json.JSONDecoder()
         self._buffer = ""
-        self._position = 0  # in the buffer, of what was not read yet
+        self._position = 0  # in the buffer, of what has not been read yet
         self._is_at_end = False  # whether the buffer holds the rest of the file
 
     def names(self) -> Iterator[str]:

@@ -38,14 +38,14 @@ class LineTooLongError(ValueError):
 
 
 class TooLargeError(ValueError):
-    """A text is larger than what is read at once."""
+    """The text is larger than what is read at once."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"it is larger than {(limit + 1) >> 20} MiB")
 
 
 def mark_of(begin: bytes) -> bytes:
-    """The byte order mark with which a text begins; empty without one."""
+    """The byte order mark at the start of the text; empty if there is none."""
     for mark in ENCODINGS:
         if begin.startswith(mark):
             return mark
@@ -53,13 +53,13 @@ def mark_of(begin: bytes) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """A text, in the encoding that its mark tells; raises UnicodeDecodeError, a ValueError."""
+    """The text, in the encoding that its mark shows; raises UnicodeDecodeError, a ValueError."""
     encoding = _encoding_of(data)
     return data[len(encoding.mark) :].decode(encoding.name)
 
 
 def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Convert the bytes of a text to UTF-8, as they come, and leave out its byte order mark.
+    """Convert the bytes of a text file to UTF-8, as they come, without the byte order mark.
 
     A text in UTF-8, or without a mark, is passed on as it is, whatever bytes it has. Halves of
     surrogate pairs stay, as names on Windows may have some.
@@ -91,7 +91,7 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _recoded_chunks(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Convert the chunks of a text from an encoding to UTF-8, as they come.
+    """Convert the chunks of a text file from an encoding to UTF-8, as they come.
 
     A character that is cut by the end of a chunk is yielded with the next one.
 
@@ -105,7 +105,7 @@ def _recoded_chunks(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _tells_encoding(begin: bytes) -> bool:
-    """Whether the beginning of a text is long enough to tell its encoding.
+    """Whether the beginning of a text file is long enough to determine its encoding.
 
     It is not while it may be a part of a byte order mark. A mark of UTF-16 or UTF-32 alone is not
     enough either, since other data may begin with the same bytes: see `_encoding_of`.
@@ -118,14 +118,14 @@ def _tells_encoding(begin: bytes) -> bool:
 
 
 class _Encoding(NamedTuple):
-    """The encoding of a text."""
+    """The encoding of a text file."""
 
     name: str
     mark: bytes  # the byte order mark with which the text begins, which may be empty
 
 
 def _encoding_of(begin: bytes) -> _Encoding:
-    """Find the encoding of a text from its beginning.
+    """Find the encoding of a text file from its beginning.
 
     A mark of UTF-16 or UTF-32 counts only if zeros follow: these encodings have zeros in each ASCII
     character, while a list of file names, which may begin with any bytes, has none.
@@ -147,7 +147,7 @@ def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
     Returns:
         A file whose reads raise ValueError where the text is not in the encoding of its mark.
     """
-    # `read1` returns what is there, and does not wait until CHUNK bytes have come.
+    # `read1` returns what has arrived, and does not wait for CHUNK bytes.
     read: Callable[[int], bytes] = getattr(file, "read1", file.read)
     chunks = iter(lambda: read(CHUNK), b"")  # until nothing is left
     file_to_close = file if close else None
@@ -161,7 +161,7 @@ class ChunkReader(io.RawIOBase):
     def __init__(self, chunks: Iterator[bytes], source: BinaryIO | None = None) -> None:
         self._chunks = chunks
         self._source = source
-        self._rest = b""  # of the last chunk, what was not read yet
+        self._rest = b""  # of the last chunk, what has not been read yet
 
     def readable(self) -> bool:
         return True

@@ -94,7 +94,7 @@ def find_mixture() -> Explanation | None:
 
 
 def explain(module: str, error: str) -> Explanation:
-    """Say why a module does not load, and what to do.
+    """Explain why a module does not load, and what to do.
 
     Args:
         module: The name of the module.
@@ -113,7 +113,7 @@ def explain(module: str, error: str) -> Explanation:
 
 
 def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
-    """Say what to do about a module that does not load.
+    """Explain what to do about a module that does not load.
 
     Args:
         module: The name of the module.
@@ -134,7 +134,7 @@ def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
 
 
 def _remedy_for_opencv(error: str, installed: dict[str, str]) -> str:
-    """Say what to do about an OpenCV that does not load.
+    """Explain what to do about an OpenCV that does not load.
 
     Args:
         error: The message of the ImportError.

@@ -13,7 +13,7 @@ from typing import IO, Any, TextIO
 # Expressions are compiled when they are used: `--help` loads this module.
 
 OBJECT_SCHEMES = ("s3://", "gs://", "az://")
-"""Of object stores: after the bucket comes a key, which may hold any sign and no secret."""
+"""The schemes of object stores: after the bucket comes a key, with any characters and no secret."""
 
 # Keys that select a stream of a camera. Any other value may be a password or a token.
 _HARMLESS = frozenset(
@@ -54,7 +54,7 @@ def remember_typed(words: Iterable[str]) -> None:
 
 
 def short_number(value: float, digits: int = 3) -> str:
-    """Write a number with so many significant digits, and large ones without an exponent.
+    """Format a number with `digits` significant digits, and large ones without an exponent.
 
     Examples:
         >>> short_number(0.123456), short_number(123456), short_number(100, 2)
@@ -97,7 +97,7 @@ def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _escape_surrogate(match: re.Match[str]) -> str:
     """Escape a half of a surrogate pair: as the byte that it stands for, or as its code."""
     code = ord(match[0])
-    if 0xDC80 <= code < 0xDD00:  # Python has these for bytes from 0x80 on in names of files
+    if 0xDC80 <= code < 0xDD00:  # Python uses these for bytes of 0x80 and above in names of files
         byte = code - 0xDC00
         return f"\\x{byte:02x}"
     return f"\\u{code:x}"
@@ -144,7 +144,7 @@ def public_name(name: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """Replace users, passwords and possible secrets in the addresses that a text contains."""
+    """Replace users, passwords and possible secrets in the addresses that a string contains."""
     for typed_address, public_address in _TYPED.items():
         text = text.replace(typed_address, public_address)
     text = re.sub(_ADDRESS_IN_TEXT, lambda match: public_name(match[0]), text)
@@ -186,8 +186,8 @@ def _without_password(host: str) -> str:
 def _public_object(address: str) -> str:
     """Return the address of an object in a store as it may be shown.
 
-    Its key may hold any sign, also a question mark. Only if a signature follows one, the first
-    question mark begins a query.
+    Its key may hold any character, including a question mark. Only if a signature follows one, the
+    first question mark begins a query.
     """
     if re.search(_SIGNATURE, address) is None:
         return address
@@ -272,7 +272,7 @@ def closest(word: str, candidates: Iterable[str]) -> str:
 def wrap_for(text: str, stream: FileIO | IO[Any] | None) -> str:
     """Break a line between words if it is wider than the terminal that a stream leads to.
 
-    Further lines are indented by two more spaces than the first.
+    Continuation lines are indented by two more spaces than the first.
     """
     width = 0
     if stream is not None and is_terminal(stream):

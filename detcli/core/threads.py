@@ -36,7 +36,7 @@ class BackgroundThread(threading.Thread):
 
 
 def join_all(threads: "list[BackgroundThread]", timeout_s: float) -> None:
-    """Wait for threads, for a number of seconds at most all together."""
+    """Wait for threads, for at most `timeout_s` seconds in total."""
     deadline = time.monotonic() + timeout_s
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

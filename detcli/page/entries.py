@@ -28,7 +28,7 @@ class PageBox(NamedTuple):
     """A box on an image of a page."""
 
     class_id: int  # of the model
-    class_name: str  # any text
+    class_name: str  # any string
     score: float | None  # from 0 to 1; None for an object of a label
     corners: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
     kind: int | None = None  # its number among the run's kinds; None for a run without any
@@ -63,8 +63,8 @@ def class_list(box: PageBox) -> list[Any]:
 def box_list(box: PageBox, class_number: int) -> list[Any]:
     """Return a box as a list of values, as in the page's data: see `found` in `folder.py`.
 
-    The values are the number of its class, the score, and the four coordinates. In a comparison,
-    the kind of the box follows, and then the score and the coordinates of its counterpart.
+    The values are the index of its class, the score, and the four coordinates. In a comparison, the
+    kind of the box follows, and then the score and the coordinates of its counterpart.
     """
     values: list[Any] = [class_number, box.score]
     values += [round(coordinate, 1) for coordinate in box.corners]
@@ -129,7 +129,7 @@ def css_colours(colour: Colour) -> tuple[str, str]:
 
 
 def legible(value: object) -> object:
-    """Return a copy of JSON data whose texts have unprintable characters escaped.
+    """Return a copy of JSON data whose strings have unprintable characters escaped.
 
     Tuples, named ones too, become lists.
     """

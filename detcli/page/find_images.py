@@ -22,7 +22,7 @@ from detcli.source.sources import Sources
 from detcli.storage.files import sha256
 
 HEADER_BYTES = 1 << 18
-"""The part of a JPEG in which its size is searched: thumbnails and profiles come before it."""
+"""The part of a JPEG that is searched for its size: thumbnails and profiles come before it."""
 
 
 @dataclass(slots=True)
@@ -192,9 +192,9 @@ class Finder:
     def path_of(self, source: str) -> Path | None:
         """Find the file of an input now.
 
-        It is searched in the folder first, if there is one: for the input `a/b/bus.jpg`, these are
-        `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then it is searched by its own path,
-        and at last in the folder of the records, if their names are relative to that.
+        It is looked up in the folder first, if there is one: for the input `a/b/bus.jpg`, as
+        `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then its own path is tried, and
+        finally the folder of the records, if their names are relative to that.
 
         Args:
             source: How the input is named in its record.
@@ -251,7 +251,7 @@ class _FrameReader:
         """
         for item in self._items:
             frame_number = item.origin.frame
-            if frame_number is None:  # an error in place of further frames
+            if frame_number is None:  # an error in place of more frames
                 return None
             self.last_number = frame_number
             if frame_number == number:

@@ -2,9 +2,9 @@
 
     index.html, files/         what shows any run
     data/runs.js               what made the records; written anew as a chunk begins, and at the end
-    data/0.js, data/1.js       chunks: one line a record, added whole
-    pictures/0/0/12.jpg        image 12 of run 0, with those of a pack of thumbnails in a folder
-    thumbnails/0/0.js          the same, small, in packs: see page/thumbnails.py
+    data/0.js, data/1.js chunks: one line per record, added whole pictures/0/0/12.jpg image 12 of
+    run 0, with those of a pack of thumbnails in a folder thumbnails/0/0.js the same, small, in
+    packs: see page/thumbnails.py
 
 Data are scripts, as a page from a disk may load those and nothing else. They call two functions of
 files/data.js, with lists whose values are told apart by their position:
@@ -18,17 +18,16 @@ files/data.js, with lists whose values are told apart by their position:
             state       running, stopped or complete; begun and ended are times, ended null at first
             facts       [name, value] of each setting
             kinds       [name, colour, text colour, dashed, wrong, side] of each kind of box
-            palette     [colour, text colour] of tracks, by their number
-            sides       names of the two that are compared
-            floor       the confidence, above which all scores are
-            places      zones and lines: [name, colour, text colour, whether its points are
+            palette [colour, text colour] of tracks, by their id sides names of the two that are
+            compared floor the confidence, above which all scores are places zones and lines: [name,
+            colour, text colour, whether its points are
                         fractions, [x, y, x, y, ...]]
-            ignored     polygons in which nothing counts: [whether their corners are fractions,
+            ignored     polygons to ignore: [whether their corners are fractions,
                         [x, y, x, y, ...]]
             repeats     whether each record is a group of boxes that repeat
-            rerun       words of the command that detects like this run, without its inputs
+            rerun       arguments of a command with the same detections, without the inputs
             summary     sentences about a comparison; agree, its verdict, or null
-            tables      [title, columns, rows, pictures]; pictures has for each row the numbers of
+            tables      [title, columns, rows, pictures]; pictures has for each row the indices of
                         the records that it is about
             curves      [title, [across, up], lines, marked], diagrams; a line is [name, boxes,
                         figure, heights], and marked a value on the first axis, or null
@@ -47,16 +46,16 @@ files/data.js, with lists whose values are told apart by their position:
             tracks, zones, crossed, texts, corners, classified, repeated
                         a value for each box, in this order: 0 without a track, zones, [line, side]
                         of each line, "" without a text, [x, y] of each corner, "" without a
-                        class of another network, 0 or the number of the group of repeats that was
+                        class from another network, 0 or the id of the group of repeats that was
                         dropped
             repeat      the group that its only box stands for: [number, images, boxes, folder or
                         video, name of the first image, of the last, box in fractions]
-            ignored     the numbers of the polygons of the run that are for this record
+            ignored     the indices of the polygons of the run that apply to this record
             picture   the name of the file below pictures/ and of the thumbnail in its pack;
                         original, if the page shows a file elsewhere in place of a copy, its
                         address
-            video       the number of its video in the run; stride, from this frame on: every
-                        how many frames of it have an image; film, the annotated video
+            video       the index of its video in the run; stride, starting with this frame:
+                        one in how many frames of it has an image; film, the annotated video
 
 FORMAT rises when this changes: a page of a format that is not in FORMATS is not continued.
 """
@@ -107,7 +106,7 @@ class PageFolder:
 
         Raises:
             UsageError: The folder is not that of a page, another run is writing to it, its page has
-                another format, or inputs are among its files.
+                a different format, or inputs are among its files.
             OutputError: It cannot be written to, or parts of it are links to elsewhere.
         """
         self.path = path
@@ -120,12 +119,12 @@ class PageFolder:
             self._lock.close()
             raise
 
-        self.run = len(self._runs)  # the number of this run
+        self.run = len(self._runs)  # the index of this run
         self._is_resumed = resumed
 
         # Thumbnails go to packs, and copies of images to a folder for each pack.
         self._packs = ThumbnailPacks(self._real / "thumbnails" / str(self.run))
-        self._folder_of_copies: Path | None = None  # that of the last copy, which exists
+        self._folder_of_copies: Path | None = None  # the folder of the last copy, which exists
         self._unsynced_copies: list[Path] = []  # copies that are not on the disk yet
 
         # Entries of records go to chunks: data/0.js, data/1.js and so on.
@@ -261,7 +260,7 @@ class PageFolder:
         """Write the thumbnail of an image of this run, and a copy of the image if there is one.
 
         Args:
-            number: The number of the image in the run.
+            number: The index of the image in the run.
             thumbnail: The JPEG of the thumbnail.
             copy: The JPEG of the copy; None if the page shows the image's file where it is.
 
@@ -335,7 +334,7 @@ class PageFolder:
         """End the chunk and the pack, and unlock the folder for other runs.
 
         Raises:
-            OutputError: The disk has failed; what could be put on it is there all the same.
+            OutputError: The disk has failed; what could be written is on it all the same.
         """
         try:
             try:
@@ -416,7 +415,7 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
     """Refuse outputs of a run that are in the folder of its page.
 
     Args:
-        page: The folder of the page; None without a page.
+        page: The folder of the page; None if there is no page.
         outputs: Other files and folders that the run writes; None for an output that it does not
             have.
 
@@ -425,7 +424,7 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
     """
     if page is None:
         return
-    folder = os.path.realpath(page)  # which takes links that lead nowhere
+    folder = os.path.realpath(page)  # accepts links that lead nowhere
     for path in outputs:
         if path is not None and Path(os.path.realpath(path)).is_relative_to(folder):
             raise UsageError(
@@ -435,11 +434,11 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
 
 
 def script_call(function: str, *arguments: object) -> bytes:
-    """Write the call of a JavaScript function as a line of script.
+    """Encode the call of a JavaScript function as a line of script.
 
     Args:
         function: The name of the function.
-        arguments: Its arguments, as JSON. `<` is escaped, so that no text can end the script or
+        arguments: Its arguments, as JSON. `<` is escaped, so that no string can end the script or
             begin a tag.
 
     Returns:

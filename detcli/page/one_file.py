@@ -22,7 +22,7 @@ SUFFIXES = frozenset({".html", ".htm"})
 MAX_IMAGES = 500
 MAX_BYTES = 20_000_000
 IMAGE = (480, 70)  # pixels of the longer side, at most, and quality of the JPEG
-MARK = '<meta name="generator" content="detcli" />'  # by which a file is known to be ours
+MARK = '<meta name="generator" content="detcli" />'  # marks a file as written by detcli
 MARK_BYTES = 1000  # the mark is among the first
 
 _STYLE = re.compile(r'<link rel="stylesheet" href="([^"]+)" />')
@@ -86,7 +86,7 @@ class PageFile:
             inputs: The files that the run reads, which are never written over.
 
         Raises:
-            UsageError: The file exists and is no page in one file, or it is an input.
+            UsageError: The file exists and is not a page in one file, or it is an input.
             OutputError: It cannot be written to.
         """
         self.path = path
@@ -211,7 +211,7 @@ class PageFile:
         return html.replace(charset, f"{charset}\n    {MARK}", 1)
 
     def _data(self) -> str:
-        """Write the script that has the data of the page."""
+        """Build the script with the data of the page."""
         runs = script_call("runs", FORMAT, [self._run]).decode("ascii")
         images = script_call("", self._images).decode("ascii").strip("();\n")
         return (

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # Pixels of the longer side, at most, and quality of the JPEG; smaller images keep their size.
 IMAGE = (1280, 85)
 THUMBNAIL = (320, 75)
-VIDEO_IMAGES = 200  # the most that are kept of one video; beyond it, every other one is dropped
+VIDEO_IMAGES = 200  # maximum number kept per video; beyond it, every other one is dropped
 MAX_FACTS = 100
 MADE_BY = ("model", "device", "precision")
 
@@ -48,7 +48,7 @@ class PageImage(NamedTuple):
     """An upright image on a page, which shows a copy, or the file where it is."""
 
     pixels: Pixels
-    file: Path | None = None  # which has them, as they are
+    file: Path | None = None  # has the pixels as they are
 
 
 def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
@@ -90,7 +90,7 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
 
 class PageRepeat(NamedTuple):
-    """A group of boxes of one class at one place of a camera, of which a page shows one box."""
+    """A group of boxes of the same class at the same place of a camera; a page shows one."""
 
     number: int  # of the group
     image_count: int
@@ -161,7 +161,7 @@ class Page:
         resumed: bool = False,
         linked: bool = False,
     ) -> None:
-        """Check that the page can be written; an earlier page there stays until the first record.
+        """Check that the page can be written; an existing page is kept until the first record.
 
         Args:
             path: The folder of the page, or a file that ends in .html.
@@ -173,8 +173,8 @@ class Page:
                 the end says how many.
 
         Raises:
-            UsageError: Something that is no page is there, another run is writing to the page, or
-                the page is one file, which can neither be resumed nor link images.
+            UsageError: Something that is not a page already exists, another run is writing to the
+                page, or the page is one file, which can neither be resumed nor link images.
             OutputError: The page cannot be written to.
         """
         self._folder = open_page(path, inputs, resumed=resumed, linked=linked)
@@ -259,7 +259,7 @@ class Page:
         """End the page, which says whether the run is complete or was stopped by an exception.
 
         It was stopped if this is called while an exception is handled, as at the end of a `with`
-        block that has failed. If that is before the first record, an earlier page there stays.
+        block that has failed. If that is before the first record, an existing page is kept.
 
         With --report-link, a warning says how many images were copied all the same.
 
@@ -337,7 +337,7 @@ class Page:
         self._folder.sync()
 
     def discard(self) -> None:
-        """Give up a page that has not begun: what was there stays."""
+        """Give up a page that has not begun: an existing one is kept."""
         self._folder.close()
 
     def _begin_once(self) -> None:
@@ -351,8 +351,8 @@ class Page:
         """Write the description of the run to the page's data, over the last one.
 
         The page's script reads these fields, which the module `page/folder.py` explains. For
-        example, "sides" and "agree" are only for comparisons, "rerun" has the words of a command
-        that detects in the same way, and no detection scores below "floor".
+        example, "sides" and "agree" are only for comparisons, "rerun" has the arguments of a
+        command that finds the same detections, and no detection scores below "floor".
 
         Args:
             state: "running", "stopped" or "complete".
@@ -422,7 +422,7 @@ class Page:
             entry["classes"] = new_classes
 
     def _add_ignored(self, entry: Fields, fields: RecordJson) -> None:
-        """Note in a record's entry the numbers of the run's ignored polygons that are for it."""
+        """Store in a record's entry the indices of the run's ignored polygons that apply to it."""
         source = name_of(fields)
         numbers = []
         for number, zone in enumerate(self._run_info.ignored):
@@ -444,9 +444,10 @@ class Page:
         there are more than VIDEO_IMAGES, it doubles, and every other image is dropped.
 
         Args:
-            entry: The entry, which gets the image, and the number and stride of its video.
+            entry: The entry, which gets the image, and the index and stride of its video.
             fields: The record.
-            image: Reads the image, or is what `store` has returned for it; None without an image.
+            image: Reads the image, or is what `store` has returned for it; None if there is no
+                image.
             annotated_video: The annotated video that has this frame.
 
         Returns:
@@ -537,7 +538,7 @@ class PageSink:
             return PageImage(record.picture.pixels, record.origin.path)
 
         annotated_video = None
-        # An annotated video without the frames that have no detections has other times than its
+        # An annotated video without the frames that have no detections has different times from its
         # source, so the page cannot play it beside the frames.
         if not self._only_detections:
             annotated_video = _first_video(notes_of(record).saved)

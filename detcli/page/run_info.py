@@ -22,9 +22,9 @@ class RunInfo:
     sides: Sequence[str] = ()  # names of the two that are compared
     min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
-    ignored: Sequence[Zone] = ()  # polygons in which nothing counts, of all sources or of some
+    ignored: Sequence[Zone] = ()  # polygons to ignore, of all sources or of some
     records_are_repeats: bool = False  # whether each record is a group of boxes that repeat
-    rerun: Sequence[str] = ()  # words of the command that detects like this run; () for none
+    rerun: Sequence[str] = ()  # arguments of a command with the same detections; () for none
 
 
 VALUES_WITHOUT_EFFECT: tuple[object, ...] = (None, False, "", [], {})  # of settings
@@ -35,10 +35,10 @@ def run_info_of(settings: SettingsJson, rerun: Sequence[str] = ()) -> RunInfo:
 
     Args:
         settings: What its detections depend on.
-        rerun: The words of a command with the same settings, without inputs, which the page shows;
-            empty to show none.
+        rerun: The arguments of a command with the same settings, without inputs, which the page
+            shows; empty to show none.
     """
-    # The page can show scores from the lowest threshold on, of all classes or of a single one.
+    # The page can show scores above the lowest threshold, of all classes or of a single one.
     thresholds = [settings["conf"], *settings["class_conf"].values()]
     return RunInfo(
         "predict",
@@ -63,7 +63,7 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def ignored_of(settings: Mapping[str, object]) -> Iterator[Zone]:
-    """Yield the polygons of settings in which nothing counts, as `zones_and_lines_of` does."""
+    """Yield the polygons to ignore of settings, as `zones_and_lines_of` does."""
     texts = settings.get("ignore")
     if not isinstance(texts, list):
         return
@@ -75,7 +75,7 @@ def ignored_of(settings: Mapping[str, object]) -> Iterator[Zone]:
 def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
     """Yield the zones and lines of settings, which may come from a file of any content.
 
-    Values that are no zones or lines are left out.
+    Values that are not zones or lines are left out.
     """
     for setting, parse_shape in (("zones", Zone.parse), ("lines", Line.parse)):
         texts = settings.get(setting)
@@ -87,7 +87,7 @@ def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
 
 
 def _text(value: object) -> str:
-    """Write the value of a setting as a person reads it: lists and mappings with commas."""
+    """Format the value of a setting for people: lists and mappings with commas."""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {item}" for name, item in value.items())
     if isinstance(value, list):

@@ -1,6 +1,6 @@
 """ThumbnailPacks: the thumbnails of a run in few files, of up to a thousand each.
 
-    thumbnails/0/0.js, thumbnails/0/1.js    packs of run 0: one line a thumbnail, added whole
+    thumbnails/0/0.js, thumbnails/0/1.js    packs of run 0: one line per thumbnail, added whole
 
 Packs are scripts, as a page from a disk may load those. Each line calls a function of
 files/thumbnails.js:
@@ -25,7 +25,7 @@ class ThumbnailPacks:
     """Writes the thumbnails of a run, one pack after the other.
 
     Attributes:
-        number: The number of the pack that the next thumbnail goes to.
+        number: The index of the pack that the next thumbnail goes to.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,8 +43,8 @@ class ThumbnailPacks:
     def add(self, name: str, jpeg: bytes) -> None:
         """Add a thumbnail to the current pack, and end the pack if it is full.
 
-        A pack is a file of up to 1000 thumbnails. Without a current pack, one begins. A full pack
-        is put on the disk, and `number` rises, as the next thumbnail goes to another one.
+        A pack is a file of up to 1000 thumbnails. If there is no current pack, one begins. A full
+        pack is put on the disk, and `number` rises, as the next thumbnail goes to a new one.
 
         Args:
             name: The name of its image.

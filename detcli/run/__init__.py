@@ -129,7 +129,7 @@ class Run:
     def pipeline(self) -> Pipeline:
         """Return a pipeline over the detector and its clones, on all devices of the run.
 
-        The first device has as many detectors as suit it, each further one a single clone.
+        The first device has as many detectors as suit it, each other device a single clone.
         """
         detector = self.detector
         runtime = self.config.runtime
@@ -212,7 +212,7 @@ class Run:
         """The names of settings that make no difference with this model.
 
         `unique`, which keeps one class for each place of the image, is among them if the model
-        gives one class for each anyway. `agnostic_nms`, by which suppression compares boxes of
+        outputs one class for each anyway. `agnostic_nms`, by which suppression compares boxes of
         different classes, is among them if the model asks for that anyway. So two runs that differ
         only in these settings have the same boxes.
         """
@@ -235,7 +235,7 @@ class Run:
 
 
 def _decode_options(config: Config, detector: BatchDetector) -> DecodeOptions:
-    """Say how a run decodes images: how large, into which memory, and whether files are kept."""
+    """Describe how a run decodes images: how large, into which memory, whether files are kept."""
     size_to_decode_for = None  # images are decoded at their full size
     if config.decodes_fast:
         size_to_decode_for = detector.fast_for
@@ -251,7 +251,7 @@ def _decode_options(config: Config, detector: BatchDetector) -> DecodeOptions:
 
 
 def _text_or_none(value: object) -> str | None:
-    """Write a value as text; None stays None."""
+    """Format a value as a string; None stays None."""
     if value is None:
         return None
     return str(value)
@@ -303,7 +303,7 @@ def open_run(
 
     Args:
         config: All options of the run.
-        model: The model's file, if it was located already.
+        model: The model's file, if it has already been located.
         cores: How many cores of the CPU are for this process; by default all that are available.
         one_by_one: Whether nothing else is read or decoded while the network runs, so that it may
             keep all cores busy; by default where the input is one image.

@@ -52,13 +52,13 @@ from detcli.run.shared_work import SharedWork
 
 
 class BatchDetector:
-    """A model on a device that detects in batches of images, see `submit`.
+    """A model on a device that runs detection on batches of images, see `submit`.
 
-    A context manager, which releases the device's memory on exit. Any number of threads may use
-    one on the CPU and with OpenVINO, a single one on a GPU.
+    A context manager, which releases the device's memory on exit. Any number of threads may use one
+    on the CPU and with OpenVINO, only one thread on a GPU.
 
-    Detectors with another confidence, and helpers that share the tiles of an image, are copies of a
-    detector in which some attributes are replaced. The former share its backend.
+    Detectors with a different confidence, and helpers that share the tiles of an image, are copies
+    of a detector in which some attributes are replaced. The former share its backend.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class BatchDetector:
         self._model = replace(prepared, contract=contract, canvas=self.canvas, narrows=self._rect)
 
     def _set_tiling(self, settings: Settings) -> None:
-        """Set which region of an image is detected in, and whether that is cut into tiles.
+        """Set which region of an image detection runs on, and whether that is cut into tiles.
 
         Without a setting, the tiles are those that the model recommends.
 
@@ -162,7 +162,7 @@ class BatchDetector:
         contract = self.contract
         self._settings = settings
         self.conf = effective_conf(settings, contract.conf)
-        # By class id, for the classes that have another confidence.
+        # By class id, for the classes that have a different confidence.
         self.class_conf = class_confidences(contract, settings)
 
         # The confidence of each of the C classes, `(C,)`, and the lowest of them.
@@ -189,7 +189,7 @@ class BatchDetector:
         """Open the model on a device, and set the attributes that depend on the device.
 
         Times, counts and the observer are reset. If all images are cut into tiles, helpers are
-        opened, too: further detectors that share the tiles of an image with this one.
+        opened, too: more detectors, which share the tiles of an image with this one.
 
         Args:
             device: The device, which may be "auto".
@@ -220,7 +220,7 @@ class BatchDetector:
             self.placement += f" ({self.precision})"
 
     def _open_helpers(self) -> None:
-        """Open further detectors on the same device, which share the tiles of an image with this.
+        """Open more detectors on the same device, which share the tiles of an image with this one.
 
         With N workers there are N - 1 helpers. To callers, this detector is then a single worker
         with larger batches: `workers` becomes 1, and `batch_size` is multiplied by N.
@@ -262,7 +262,7 @@ class BatchDetector:
         return clone
 
     def with_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector with another confidence for all classes that have no separate one.
+        """Make a detector with a different confidence for all classes that have none of their own.
 
         It shares this one's model on the device: nothing is opened, and closing one closes both.
 
@@ -276,11 +276,11 @@ class BatchDetector:
         return detector
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector that gives the same detections, and others above a lower confidence.
+        """Make a detector that returns the same detections, and others above a lower confidence.
 
-        Of an image with 40 detections and a `max_det` of 300, it also gives the best 260 among
+        For an image with 40 detections and a `max_det` of 300, it also returns the best 260 among
         those between the two confidences. Barcodes are read that way: one with a low score may
-        still be legible, and a text that was read proves that it is there.
+        still be legible, and if its text can be read, it is real.
 
         Args:
             conf: The lower confidence, for all classes.
@@ -382,8 +382,8 @@ class BatchDetector:
         """Start detection on whole images; those that show a crowd are then cut into tiles.
 
         Returns:
-            A function that waits for the whole images, detects in the tiles of those that show a
-            crowd, and returns the detections of each image.
+            A function that waits for the whole images, runs detection on the tiles of those that
+            show a crowd, and returns the detections of each image.
         """
         # Detections are selected twice: as the user asked for, and to count them.
         crowd_counting = crowd_selection(
@@ -437,7 +437,7 @@ class BatchDetector:
         Args:
             tiling: How images are cut into overlapping tiles.
             images: The images.
-            whole_image_results: The detections in each whole image; None to detect in them here.
+            whole_image_results: The detections in each whole image; None to find them here.
 
         Returns:
             The merged detections of each image.

@@ -1,7 +1,7 @@
 """The answers of a second network, from a CSV file, added to the detections of records.
 
-A row names a crop of --save-crops, or a source with the number of a box or a track. The rows are
-kept in a temporary database on the disk, so that memory does not grow with their number.
+A row names a crop of --save-crops, or a source with the index of a box or the id of a track. The
+rows are kept in a temporary database on the disk, so that memory does not grow with their number.
 """
 
 import csv
@@ -23,7 +23,7 @@ HINT = (
     "write columns crop, or source with box or track (and frame), then class and, if you like, "
     "score"
 )
-MAX_LISTED = 10  # rows that fit no detection and are named
+MAX_LISTED = 10  # rows that match no detection and are named
 MAX_NUMBER = 1 << 53  # of a box, a frame or a track
 CACHE_KIB = 32 << 10  # memory of the database
 
@@ -177,13 +177,13 @@ class Classified:
 
         The classifier's table has a row for each answer. A detection that a row is about gets its
         class as `classified`, and its score, if it has one, as `classified_score`. The row is
-        marked as used in the database, since `require_fit` refuses rows that fit no detection.
+        marked as used in the database, since `require_fit` refuses rows that match no detection.
 
         Raises:
-            UsageError: Two rows are about one box, or a crop's name fits several boxes.
+            UsageError: Two rows are about the same box, or a crop's name matches several boxes.
         """
         detections = record.get("detections", [])
-        crops: dict[int, str] = {}  # the file of a detection's crop, by the detection's number
+        crops: dict[int, str] = {}  # the file of a detection's crop, by the detection's index
         if CROP in self._kinds:
             crops = crops_of(record)
 
@@ -207,13 +207,13 @@ class Classified:
     ) -> Iterator[ClassifierAnswer]:
         """Yield the rows of the classifier's table that are about a detection.
 
-        A row may name it in three ways: by the number of its box, by its track, or by the file of
+        A row may name it in three ways: by the index of its box, by its track, or by the file of
         its crop.
 
         Args:
             record: The record of its image.
             detection: The detection.
-            number: Its number in the record, from 0.
+            number: Its index in the record, from 0.
             crop: The file of its crop; None if the record names none.
 
         Raises:
@@ -235,7 +235,7 @@ class Classified:
         for answer in self._select(Key(kind=CROP, name=name_without_folders)):
             if not _are_same_file(answer.path, crop):
                 continue
-            if answer.is_used:  # so it was for the detection of another crop
+            if answer.is_used:  # so it was for the detection of a different crop
                 raise UsageError(
                     f"--classified {self._path}, line {answer.line}: several crops are called "
                     f"{escape_unprintable(answer.path)}",
@@ -248,7 +248,7 @@ class Classified:
         return [ClassifierAnswer(*row) for row in self._database.execute(SELECT, key[:4])]
 
     def unused(self) -> Iterator[str]:
-        """Yield a sentence for each of the first ten rows that fitted no detection."""
+        """Yield a sentence for each of the first ten rows that matched no detection."""
         rows = self._database.execute(SELECT_FIRST_UNUSED, (MAX_LISTED,))
         for line, name, frame, number, path, kind in rows:
             text = path or name  # of the crop, or else of the source
@@ -259,7 +259,7 @@ class Classified:
             yield f"{self._path}, line {line} fits no detection: {escape_unprintable(text)}"
 
     def require_fit(self) -> None:
-        """Require that each row has fitted a detection, once all records were read.
+        """Require that each row has matched a detection, once all records have been read.
 
         Raises:
             CheckError: Some have not; it says how many.
@@ -317,7 +317,7 @@ def _key_of(row: dict[str, str]) -> Key:
 
 
 def _number(name: str, cell: str) -> int:
-    """Read a whole number from 0 on, of the column of a name.
+    """Parse a whole number of at least 0 from the column with the given name.
 
     pandas writes 3.0 in a column of whole numbers where some cells are empty.
     """
@@ -367,7 +367,8 @@ def crops_of(record: RecordJson) -> dict[int, str]:
 def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
     """Return whether a file is below a folder that --save-crops makes for the crops of a class.
 
-    Where two classes have one name on a disk, the folder of the second ends with a number: cat-2.
+    Where two classes have the same name on a disk, the folder of the second ends with a number:
+    cat-2.
     """
     class_folder = safe(class_name)
     folders = path.parts[:-1]
@@ -377,7 +378,7 @@ def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
 
 
 def _are_same_file(first: str, second: str) -> bool:
-    """Return whether two paths may be of one file: the names in the shorter one are equal."""
+    """Return whether two paths may name the same file: the parts of the shorter one are equal."""
     first_names = PurePosixPath(first).parts
     second_names = PurePosixPath(second).parts
     count = min(len(first_names), len(second_names))

@@ -24,7 +24,7 @@ class Condition:
     name: str  # of the class, or any
     sign: str  # one of OPERATORS
     count: int  # what the number of detections is compared with
-    zone_or_line: str = ""  # that detections are in or have crossed; empty for all detections
+    zone_or_line: str = ""  # where detections are or which they crossed; empty for all
 
     def __str__(self) -> str:
         text = f"{self.name}{self.sign}{self.count}"
@@ -47,7 +47,7 @@ class Condition:
         return detections_by_class[self.name]
 
     def holds_for(self, detection_count: int) -> bool:
-        """Return whether the condition holds for a number of detections."""
+        """Return whether the condition holds for the given number of detections."""
         compare: Callable[[int, int], bool] = OPERATORS[self.sign]
         return compare(detection_count, self.count)
 
@@ -130,7 +130,7 @@ def check_conditions(
 ) -> None:
     """Check the conditions of `--fail-if` on the whole run; none of them may hold.
 
-    If inputs were not seen, there may be any number of further detections in them. A condition then
+    If inputs were not seen, there may be any number of other detections in them. A condition then
     holds only if it holds for each possible number.
 
     Args:
@@ -172,7 +172,7 @@ def _possible_counts(detected: int, compared: int) -> list[int]:
 
     There are `detected` or any larger number. A condition compares it only with one number. All
     numbers below that one have the same outcome, and so have all numbers above it: for person>3 and
-    1 detection, the numbers 1, 3 and 4 stand for all from 1 on.
+    1 detection, the numbers 1, 3 and 4 stand for all numbers from 1 upwards.
 
     Args:
         detected: How many were detected.
@@ -182,7 +182,7 @@ def _possible_counts(detected: int, compared: int) -> list[int]:
 
 
 def _why_incomplete(counts: Counts, *, complete: bool) -> str:
-    """Say why a run may have missed detections; empty if it has seen all of its inputs.
+    """Explain why a run may have missed detections; empty if it has seen all of its inputs.
 
     Args:
         counts: What the run counted.

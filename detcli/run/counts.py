@@ -60,14 +60,14 @@ class Counts:
             device += f" ({record.precision})"
         self.devices[device] += 1
 
-        # Boxes that a person has dropped as repeats, such as of a stone, do not count.
+        # Boxes that a person has dropped as repeats, such as of a stone, are not counted.
         counted_detections = without_repeated(record.detections)
         for _box, _score, _class_id, class_name in counted_detections:
             self.detections_by_class[class_name] += 1
         self.zones_and_lines.update(counted_detections.zones_and_lines())
 
     def include(self, counts: "Counts") -> None:
-        """Add the counts of further inputs, each to that of the same name."""
+        """Add the counts of other inputs, each to that of the same name."""
         for count_field in fields(self):
             total = getattr(self, count_field.name) + getattr(counts, count_field.name)
             setattr(self, count_field.name, total)
@@ -85,8 +85,8 @@ class Counts:
         """Yield the lines of a summary for people.
 
         The first says how much was done, how fast and on which device, and the share of each stage
-        in the time. The next says how many objects of which class were detected; further lines say
-        this of each zone and line. For example:
+        in the time. The next says how many objects of which class were detected; later lines say
+        the same about each zone and line. For example:
 
             9 images, 25 detections, 0.52 s, 17.3/s on cpu; decode 40%, network 60%
             found 21 person, 4 dog
@@ -123,7 +123,7 @@ class Counts:
         yield from self._zone_and_line_summaries()
 
     def _totals(self, skipped: int, dropped: int, confidence: str) -> str:
-        """Write how many inputs and detections there were: "9 images, 25 detections, 1 failed".
+        """Format how many inputs and detections there were: "9 images, 25 detections, 1 failed".
 
         Args:
             skipped: Inputs that were left out, since an earlier run has their records.
@@ -148,8 +148,8 @@ class Counts:
     def _zone_and_line_summaries(self) -> Iterator[str]:
         """Yield for each zone, and for each side of a line, how many of which class there were.
 
-        For example "in door: 2 person" of a zone, and "crossed gate to the left: 1 dog" of a line,
-        whose crossings are counted under the names "gate left" and "gate right".
+        For example "in door: 2 person" for a zone, and "crossed gate to the left: 1 dog" for a
+        line, whose crossings are counted under the names "gate left" and "gate right".
         """
         counts_by_place: dict[str, Counter[str]] = {}  # counts of classes, by zone or line and side
         for (zone_or_line, class_name), count in self.zones_and_lines.items():
@@ -173,7 +173,7 @@ def _without_references(error: DetcliError) -> DetcliError:
 
 
 def _stage_shares(times: StageTimes) -> str:
-    """Write the share of each stage in the time that all threads worked: "decode 40%, ...".
+    """Format the share of each stage in the time that all threads worked: "decode 40%, ...".
 
     Threads work in parallel, so this is more than the time that elapsed.
     """
@@ -182,7 +182,7 @@ def _stage_shares(times: StageTimes) -> str:
 
 
 def _most_frequent(class_counts: Counter[str]) -> str:
-    """Write the counts of the most frequent classes, and how many other classes there are.
+    """Format the counts of the most frequent classes, and how many other classes there are.
 
     For example "7 person, 2 dog", or with many classes "7 person, ... and 3 more classes".
     """

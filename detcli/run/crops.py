@@ -23,11 +23,11 @@ class TiledImages:
     """Images that are cut into overlapping tiles, and whose detections are merged again.
 
     A network sees small objects of a large image only in tiles, and objects that are larger than
-    a tile only in the whole image, so it detects in both.
+    a tile only in the whole image, so detection runs on both.
 
     Attributes:
-        views: What to detect in: for each image its tiles and then the whole image, unless the
-            detections in that are known already.
+        views: The images to run detection on: for each image its tiles and then the whole image,
+            unless its detections are already known.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class TiledImages:
         Args:
             tiling: How images are cut into overlapping tiles.
             images: The images.
-            whole_image_results: The detections in each whole image, if these are known already.
+            whole_image_results: The detections in each whole image, if these are already known.
                 Only those larger than the overlap of two tiles are used, since anything smaller
                 lies entirely within some tile.
         """
-        self.views: list[Image] = []  # of all images, to be detected in
+        self.views: list[Image] = []  # of all images, to run detection on
         self._tiling = tiling
         self._whole_image_results = whole_image_results
         self._tiled_images: list[_TiledImage] = []

@@ -81,7 +81,7 @@ class Detector:
             ModelError: The model cannot be used.
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
-            UsageError: A value is of the wrong type, or the settings do not suit the model, or the
+            UsageError: A value has the wrong type, or the settings do not suit the model, or the
                 options the device.
             OutputError: A fetched model cannot be written to the cache.
         """
@@ -165,13 +165,13 @@ class Detector:
         Raises:
             TypeError: It is something else, such as None, which OpenCV makes of a file that it
                 cannot read.
-            ValueError: An array has a wrong shape or dtype, or an image of Pillow a mode that no
-                file has.
+            ValueError: An array has the wrong shape or dtype, or an image of Pillow has a mode that
+                no file has.
             UsageError: The confidence is not from 0 to 1, the channels are in a different order, or
                 a file is open as text.
             SourceError: A file cannot be read.
-            DecodeError: A file is not a complete image, or the numbers of an image of Pillow are
-                neither of 8 or 16 bits nor from 0 to 1.
+            DecodeError: A file is not a complete image, or the pixel values of an image of Pillow
+                are neither of 8 or 16 bits nor from 0 to 1.
             InferenceError: The runtime failed.
             SourceError: An image has no such region as the settings name.
         """
@@ -204,8 +204,8 @@ class Detector:
         read ahead. For files, cameras and addresses there is `predict`, which is faster.
 
         Args:
-            frames: The images of one video in their order, each as for a call of the detector.
-            watched: What is found out: tracks, zones, lines, texts; by default tracks.
+            frames: The images of one video in order, each as for a call of the detector.
+            watched: What to determine: tracks, zones, lines, texts; by default tracks.
             fps: Frames per second, for trackers and for the times in the records. Tracks are the
                 same as those of a video file with this rate. None if it is unknown: trackers then
                 take each frame as the next of 30 in a second.
@@ -213,7 +213,7 @@ class Detector:
             channels: The order of the channels of arrays, as for a call.
 
         Raises:
-            UsageError: A value is of the wrong type, or `fps` is not above 0.
+            UsageError: A value has the wrong type, or `fps` is not above 0.
             DependencyError: The library of the trackers is missing.
             InferenceError: The runtime failed, or the detector is closed.
             TypeError, ValueError: A frame is not an image, as for a call.
@@ -246,7 +246,7 @@ class Detector:
 
         Args:
             images: The frames, which are decoded one by one.
-            detector: The detector; if barcodes are read, it also gives those with low scores.
+            detector: The detector; if barcodes are read, it also returns those with low scores.
             add_tracks_and_zones: Adds these to a record. It remembers the tracks, so it is called
                 once for each frame, in their order.
             fps: Frames per second; None if it is unknown.
@@ -291,7 +291,7 @@ class Detector:
             size: Height and width of the image in pixels.
 
         Raises:
-            UsageError: It is something else than two whole numbers from 1 on.
+            UsageError: It is not two whole numbers of at least 1.
         """
         return self._detector.letterbox(_to_size(size))
 
@@ -337,11 +337,11 @@ def predict(
     Args:
         sources: Images, videos, folders, patterns, addresses, cameras; one or several.
         detector: Runs with as many clones as its `DeviceOptions(workers=N)` say.
-        inputs: How they are read: time limit, part and stride of videos, folders in folders.
-        watched: What to find out besides the boxes: tracks, zones, lines, texts.
+        inputs: How they are read: time limit, part and stride of videos, folders within folders.
+        watched: What to determine besides the boxes: tracks, zones, lines, texts.
 
     Raises:
-        UsageError: A value is out of range or of the wrong type, or standard input is named twice.
+        UsageError: A value is out of range or has the wrong type, or standard input is named twice.
         DeviceError: The device cannot be used.
         DependencyError: A library is missing.
         InferenceError: The detector is closed.
@@ -381,10 +381,10 @@ def _records_of(run: Run, pipeline: Pipeline) -> Generator[Record]:
 
 
 def _names_of(sources: object) -> list[str]:
-    """Return the names of the sources that `predict` was given, one name or several, as texts.
+    """Return the names of the sources that `predict` was given, one name or several, as strings.
 
     Args:
-        sources: A text or a path, or an iterable of these.
+        sources: A string or a path, or an iterable of these.
 
     Raises:
         UsageError: It is something else, such as an array of pixels.
@@ -448,7 +448,7 @@ def _require_type(parameter: str, value: object, expected_type: type, example: s
 
 
 def _with_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return settings in which some fields have other values.
+    """Return a copy of settings in which some fields have new values.
 
     Args:
         settings: The settings.
@@ -466,7 +466,7 @@ def _with_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence[str]) -> str:
-    """Say where an unknown argument of `Detector` belongs, or what was probably meant.
+    """Suggest where an unknown argument of `Detector` belongs, or what was probably meant.
 
     For example "pass it to Detector: options=DeviceOptions(workers=2)", if it is a field of other
     options; "did you mean conf?", if the command line has it as another name of a setting, as in

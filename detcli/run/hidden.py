@@ -91,8 +91,8 @@ class HiddenClasses:
     def without_texts(self, record: RecordJson, boxes: Boxes) -> RecordJson:
         """Return a record without the texts of barcodes that are hidden.
 
-        A barcode is hidden if it is of a hidden class, on a track of which any detection was
-        hidden, or covered by a hidden box.
+        A barcode is hidden if it belongs to a hidden class or to a track with any hidden detection,
+        or if a hidden box covers it.
 
         Args:
             record: A record. The method `boxes_to_hide` was called before with it and with all
@@ -139,7 +139,7 @@ class HiddenClasses:
         class was not seen by the end, it has to be a class of the model that made the records.
 
         Args:
-            records: The records, which are consumed as far as they are read.
+            records: The records, which are consumed only as far as needed.
             file: Gets the records that were read, as JSON Lines.
 
         Raises:
@@ -157,12 +157,12 @@ class HiddenClasses:
                 file.write(json.dumps(record).encode() + b"\n")
 
     def _hides(self, detection: DetectionJson) -> bool:
-        """Whether a detection is of a class to hide."""
+        """Whether a detection belongs to a class to hide."""
         return not self._classes.isdisjoint(_names_of(detection))
 
 
 class SeenClasses:
-    """The classes of the records read so far, and what these tell of their model."""
+    """The classes of the records read so far, and what these reveal about their model."""
 
     def __init__(self) -> None:
         self._names_by_id: dict[int, str] = {}  # of the classes that a detection was of
@@ -203,8 +203,8 @@ class SeenClasses:
             classes: Names or ids of classes.
 
         Raises:
-            UsageError: The model has no such class, as far as the records tell. If they have
-                neither detections nor class names, they tell nothing, and there is no error.
+            UsageError: The model has no such class, to judge by the records. If they have neither
+                detections nor class names, they reveal nothing, and there is no error.
         """
         is_anything_known = bool(self._names_by_id or self._names_of_user)
         if not is_anything_known:
@@ -262,7 +262,7 @@ def _without_text(detection: DetectionJson) -> DetectionJson:
 
 
 def _track_of(record: RecordJson, detection: DetectionJson) -> tuple[str, int | None]:
-    """Return the source and the number of a detection's track; the number is None without one."""
+    """Return the source and id of a detection's track; the id is None if it has none."""
     return record["source"], detection.get("track_id")
 
 

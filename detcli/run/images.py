@@ -56,8 +56,8 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
 
     Raises:
         TypeError: It is something else.
-        ValueError: The array has a different shape or dtype.
-        UsageError: The channels are in a different order, or the file is open as text.
+        ValueError: The array has the wrong shape or dtype.
+        UsageError: The order of the channels is unknown, or the file is open as text.
         SourceError: A file cannot be read.
         DecodeError: A file is not a complete image.
     """
@@ -92,7 +92,7 @@ def _image_from_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
         channels: The order of its last axis.
 
     Raises:
-        ValueError: The array has a different shape or dtype.
+        ValueError: The array has the wrong shape or dtype.
     """
     is_colour = pixels.ndim == 3 and pixels.shape[2] == 3
     if not is_colour or pixels.dtype != np.uint8 or pixels.size == 0:
@@ -106,7 +106,7 @@ def _read_path(path: str) -> Image:
     """Read the image in a file.
 
     Raises:
-        UsageError: The path is that of a video or a folder, or an address.
+        UsageError: The path names a video or a folder, or it is an address.
         SourceError: The file cannot be read, or not within the time limit.
         DecodeError: The file is not a complete image.
     """
@@ -121,7 +121,7 @@ def _load(name: str, load: Callable[[], Image]) -> Image:
     """Call a function that loads an image; one that takes longer than the time limit is an error.
 
     Args:
-        name: What errors call the image.
+        name: How errors refer to the image.
         load: Reads and decodes it, on another thread.
 
     Raises:
@@ -135,7 +135,7 @@ def _load(name: str, load: Callable[[], Image]) -> Image:
 
 
 def _name_of_file(file: BinaryFile) -> str:
-    """Return what errors call an open file: the name that it has, or the type of the object."""
+    """Return how errors refer to an open file: by its name if it has one, else by its type."""
     name = getattr(file, "name", None)
     if isinstance(name, str) and name:
         return name
@@ -164,7 +164,7 @@ def _chunks_of(file: BinaryFile) -> Iterator[bytes]:
     """Yield the bytes of an open file until its end.
 
     Raises:
-        UsageError: The file gives something else than bytes, as one that is open as text does.
+        UsageError: The file returns something other than bytes, as one that is open as text does.
     """
     while True:
         chunk = file.read(FILE_CHUNK)

@@ -92,10 +92,10 @@ def _describe_gpus(ordinals: Iterable[int]) -> _UsedGpus:
 
 
 def _gpu_names(ordinals: Iterable[int], driver_facts: DriverFacts) -> list[str]:
-    """Return the names of some GPUs, each once.
+    """Return the distinct names of the given GPUs.
 
     Args:
-        ordinals: The numbers of the GPUs, as in "cuda:1".
+        ordinals: The ordinals of the GPUs, as in "cuda:1".
         driver_facts: What the driver says about all GPUs.
     """
     names = []
@@ -187,9 +187,9 @@ class FileHashes:
 
 
 def _regular_file_of(origin: Origin) -> Path | None:
-    """Return the path of the file that an image or a frame comes from; None without a file.
+    """Return the path of the file that an image or a frame comes from; None if there is none.
 
-    A pipe does not count, as reading it again would wait forever.
+    A pipe is not regarded as a file, as reading it again would wait forever.
     """
     path = origin.path
     if path is None and origin.frame is not None and origin.source != STDIN:

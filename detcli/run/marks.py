@@ -20,7 +20,7 @@ from detcli.data.saved_record import to_marks
 from detcli.storage.files import read_json
 
 ROUNDING = 0.06
-"""The most pixels between an edge of a box in a record and the same edge in a mark.
+"""The maximum distance in pixels between an edge of a box in a record and in a mark.
 
 A page rounds its boxes to 1/10 pixel and a record to 1/100, so they differ by 0.055 at most.
 """
@@ -29,7 +29,7 @@ A page rounds its boxes to 1/10 pixel and a record to 1/100, so they differ by 0
 class Marks:
     """Marks of a page: images and boxes that they drop are left out of records.
 
-    A group of repeats that they drop stays in the records, and its boxes get its number.
+    A group of repeats that they drop stays in the records, and its boxes get its id.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,8 +44,8 @@ class Marks:
             raise _unusable(path, f"it does not hold marks: {error}") from error
         self._path = path
         self._count = len(marks)
-        # The marks that have fitted no record so far, by their `id`: they are dictionaries, which
-        # cannot be in a set.
+        # The marks that have matched no record so far, by their `id()`: they are dictionaries,
+        # which cannot be in a set.
         self._unused = {id(mark): mark for mark in marks}
 
         # Marks of a record or of one of its boxes, by `_record_key`.
@@ -129,8 +129,8 @@ class Marks:
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
         """Find the detections of a record that no mark drops.
 
-        Each mark that fits the record or one of its detections is noted as used, whether it drops
-        or keeps it, see `require_fit`.
+        Each mark that matches the record or one of its detections is recorded as used, whether it
+        drops or keeps it, see `require_fit`.
 
         Returns:
             The indices of the remaining detections; None if the whole record is dropped.
@@ -155,19 +155,19 @@ class Marks:
         return [index for index in range(len(detections)) if index not in dropped_indices]
 
     def _note_as_used(self, mark: MarkJson) -> None:
-        """Record that a mark has fitted a record; it may have fitted another one before."""
+        """Record that a mark has matched a record; it may have matched another one before."""
         self._unused.pop(id(mark), None)
 
     def group_numbers(self, record: RecordJson) -> list[int]:
-        """Return for each detection of a record the number of its dropped group of repeats, or 0.
+        """Return, for each detection of a record, the id of its dropped group of repeats, or 0.
 
-        A group of repeats has the boxes of one class that a camera shows at one place again and
-        again, such as a stone that is taken for an animal. It is dropped by a mark of this file, or
-        by one that was applied to the record before.
+        A group of repeats has the boxes of the same class that a camera shows at the same place
+        again and again, such as a stone that is taken for an animal. It is dropped by a mark of
+        this file, or by one that was applied to the record earlier.
 
         Returns:
-            For each detection the number of the group that a mark of this file drops. If there is
-            none, it is the number that the record has from marks applied before, or else 0.
+            For each detection, the id of the group that a mark of this file drops. If there is
+            none, it is the id that the record has from marks applied earlier, or else 0.
         """
         camera = escape_unprintable(place_of(record))
         group_numbers = []
@@ -183,13 +183,13 @@ class Marks:
     def _dropped_group(
         self, marks: Sequence[MarkJson], detection: DetectionJson, record: RecordJson
     ) -> int:
-        """Return the number of the group of repeats by which a detection is dropped; 0 for none.
+        """Return the id of the group of repeats with which a detection is dropped; 0 for none.
 
         A detection is in a group if their boxes overlap enough, so it may be in several. It is
-        dropped if the marks drop all of these groups; the first of them counts then. If a mark
+        dropped if the marks drop all of these groups; the first of them is returned then. If a mark
         keeps any of them, the detection is kept.
 
-        The marks of these groups are noted as used, since `require_fit` refuses unused ones.
+        The marks of these groups are recorded as used, since `require_fit` refuses unused ones.
 
         Args:
             marks: The marks of groups that have the camera and the class of the detection.
@@ -258,7 +258,7 @@ class Marks:
         return replace(record, detections=detections[remaining])
 
     def require_fit(self) -> None:
-        """Require that each mark has fitted a record, once all records were read.
+        """Require that each mark has matched a record, once all records have been read.
 
         Raises:
             CheckError: Some have not; the message names the first of them.
@@ -306,8 +306,8 @@ def _marked_detection(detections: Sequence[DetectionJson], mark: MarkJson) -> in
     """Find the detection that a mark is about.
 
     Returns:
-        Its index; None if the mark fits no detection. If it fits several with equal boxes, that is
-        the one with the index in the mark, or else the first.
+        Its index; None if the mark matches no detection. If it matches several with equal boxes,
+        that is the one with the index in the mark, or else the first.
     """
     matching_indices = []
     for index, detection in enumerate(detections):
@@ -322,7 +322,7 @@ def _marked_detection(detections: Sequence[DetectionJson], mark: MarkJson) -> in
 
 
 def _is_marked(detection: DetectionJson, mark: MarkJson) -> bool:
-    """Return whether a mark fits a detection: it has its class, and its box except for rounding."""
+    """Return whether a mark matches a detection: same class, and same box except for rounding."""
     if escape_unprintable(detection["class_name"]) != mark.get("class_name"):
         return False
     edges = zip(box_of(detection), mark.get("box", ()), strict=True)

@@ -22,7 +22,7 @@ from detcli.page.find_images import Finder
 from detcli.source.names import is_video
 from detcli.storage.files import open_lines
 
-EMPTY_CATEGORY = "0"  # which ids of categories begin with in some files; in most with 1
+EMPTY_CATEGORY = "0"  # category ids start at 0 in some files, at 1 in most
 
 FIRST_NAME = re.compile(
     rb'\s*\{\s*"(images|info|detection_categories|classification_categories'
@@ -46,7 +46,7 @@ class ResultsHeader:
 
 
 def is_megadetector(beginning: bytes) -> bool:
-    """Tell from its first bytes whether a file holds results of MegaDetector."""
+    """Return whether a file holds results of MegaDetector, from its first bytes."""
     return FIRST_NAME.match(beginning) is not None
 
 
@@ -96,7 +96,7 @@ def _read_header(path: Path) -> ResultsHeader:
     """Read the names of the classes and of the model, wherever they are in the file.
 
     Raises:
-        ValueError: There are no such names, or they are something else than texts.
+        ValueError: There are no such names, or they are not strings.
     """
     members = _read_members(path, {"detection_categories", "info"})
     categories = members.get("detection_categories")
@@ -142,7 +142,7 @@ class _EntryReader:
         Args:
             header: The names of the classes and of the model in the file.
             finder: Finds the images whose sizes are missing in the file.
-            name: What messages call the file.
+            name: How messages refer to the file.
         """
         self._header = header
         self._finder = finder
@@ -193,7 +193,7 @@ class _EntryReader:
         """Yield the fields that differ among the records of an entry: frames and detections.
 
         Args:
-            where: What errors call the entry.
+            where: How errors refer to the entry.
             entry: The entry of an image or a video, which has a list of detections.
             size: Height and width of the image, or of the frames.
         """
@@ -241,7 +241,7 @@ class _EntryReader:
         If there are none, the first frame stands for the video.
 
         Args:
-            where: What errors call the entry.
+            where: How errors refer to the entry.
             entry: The entry of the video.
             size: Height and width of its frames.
         """
@@ -270,7 +270,7 @@ class _EntryReader:
             {"category": "1", "conf": 0.9, "bbox": [0.5, 0.25, 0.1, 0.2]}
 
         Args:
-            where: What errors call the entry of the image.
+            where: How errors refer to the entry of the image.
             entries: The detections in the file. Those of categories without a name are left out,
                 as the format says.
             size: Height and width of the image.
@@ -350,7 +350,7 @@ def _size_in_entry(entry: Fields) -> Size | None:
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Check that a value is a text; raises TypeError for others."""
+    """Check that a value is a string; raises TypeError for others."""
     if not isinstance(value, str):
         raise TypeError
     return value

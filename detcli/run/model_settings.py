@@ -79,7 +79,7 @@ def require_suppression_for_agnostic_nms(
     Args:
         prepared: The model.
         settings: What the user asked for.
-        nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
+        nms_iou: The IoU above which non-maximum suppression drops a box; None for no suppression.
 
     Raises:
         UsageError: The settings ask for it, and nothing is suppressed.
@@ -145,8 +145,8 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
 def class_confidences(contract: Contract, settings: Settings) -> dict[int, float]:
     """Return the confidence of each class for which one is set separately, by class id.
 
-    The confidences that the user has set for single classes come first. Other classes have those
-    that the model recommends for them, unless the user has set a confidence for all classes.
+    The confidences that the user has set for individual classes take precedence. Other classes have
+    those that the model recommends for them, unless the user has set a confidence for all classes.
 
     Raises:
         UsageError: A class is unknown, or has two confidences.
@@ -195,8 +195,8 @@ def log_confidence_and_suppression(
         contract: What the model promises, and recommends.
         settings: What the user asked for.
         conf: The confidence of all classes but those in `class_conf`.
-        class_conf: The confidences that are set for single classes, by class id.
-        nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
+        class_conf: The per-class confidences that are set, by class id.
+        nms_iou: The IoU above which non-maximum suppression drops a box; None for no suppression.
     """
     conf_text = f"above {conf:g} ({_origin_of(settings.conf, contract.conf)})"
     for class_id, confidence in class_conf.items():
@@ -213,7 +213,7 @@ def log_confidence_and_suppression(
 
 
 def _origin_of(requested: object, recommended: float | None) -> str:
-    """Say in words where the value of a setting comes from.
+    """Describe where the value of a setting comes from.
 
     Args:
         requested: What the user asked for; None if nothing.

@@ -45,8 +45,8 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
         class_names: The model's classes.
 
     Returns:
-        The anonymizer, which takes a record and returns it with a changed image; None without
-        `--blur`.
+        The anonymizer, which takes a record and returns it with a changed image; None unless
+        `--blur` is set.
 
     Raises:
         UsageError: The model has no such class, or `--classes` leaves it out.
@@ -80,7 +80,7 @@ class OpenSinks(NamedTuple):
 
     sinks: list[Sink]
     skip: Skip  # tells whether to skip an input, as an earlier run has its record
-    # the same of the path of an image file, see `Journal.skip_file`; None without an earlier run
+    # the same for the path of an image file, see `Journal.skip_file`; None without an earlier run
     skip_file: SkipFile | None
 
 
@@ -99,7 +99,7 @@ def open_sinks(
     """Open the sinks that a run writes to, and close them when the block ends.
 
     A sink takes each record and writes it, or what it shows, somewhere. Closing completes what was
-    written, also after an error in the block. If one sink cannot be opened, those before it are
+    written, even after an error in the block. If one sink cannot be opened, those before it are
     discarded, so that nothing is left of them.
 
     The sinks that write to folders get each record before the journal of `--resume`: so what the
@@ -385,7 +385,7 @@ class _SinkOpener:
         return skip_recorded, skip_recorded_file
 
     def _skip_in_folders(self, origin: Origin) -> None:
-        """Note in the output folders that they have the files of an input already."""
+        """Record in the output folders that they already have the files of an input."""
         for folder in self._folders:
             folder.skip(origin)
 
@@ -434,7 +434,8 @@ class _SinkOpener:
         """Open a folder to write files to, which are named after the inputs, and note it.
 
         If --save names a folder of inputs, annotated copies lie beside their originals. So they get
-        other names, by which later runs recognise that they are no inputs, and a warning says so.
+        different names, by which later runs recognise that they are not inputs, and a warning says
+        so.
         """
         from detcli.sink.folder import OutputFolder
 

@@ -1,4 +1,4 @@
-"""The pipeline: items are loaded, gathered into batches, detected on, and become records in order.
+"""The pipeline: items are loaded, run through the detector in batches, and become records in order.
 
     reader thread     takes items from their source, as long as there is room
     loader threads    read and decode them; one that exceeds the time limit is replaced
@@ -61,7 +61,7 @@ FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError, ModelError)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """An item on its way through the pipeline: it is loaded, detected on, and becomes a record."""
+    """An item on its way through the pipeline: loaded, run through the detector, made a record."""
 
     index: int  # among the items
     item: Item
@@ -140,8 +140,8 @@ class Pipeline:
         is room for them.
 
         Args:
-            items: What to load and to detect on.
-            skip: Tells of an item that it needs no record; it still counts in the index.
+            items: What to load and to run detection on.
+            skip: Returns whether an item needs no record; it still counts in the index.
 
         Raises:
             DetcliError: A device cannot be used, or hangs.
@@ -230,7 +230,7 @@ class Pipeline:
             BaseException: The error that ended the source of the items.
         """
         next_batch: list[Entry] = []
-        unfinished: deque[Entry] = deque()  # items whose records were not yet yielded, in order
+        unfinished: deque[Entry] = deque()  # items whose records are still to be yielded, in order
         end: End | None = None  # the reader's last message, once it has come
         stall_watch = _StallWatch(workers)
         while end is None or unfinished:
@@ -279,7 +279,7 @@ class Pipeline:
             self._item_permits.release()
 
     def _next_message(self, timeout_s: float) -> Message | None:
-        """Wait for a message of another thread; None if none comes within a number of seconds."""
+        """Wait for a message from another thread; None if none comes within `timeout_s` seconds."""
         try:
             return self._messages.get(timeout=timeout_s)
         except queue.Empty:
@@ -309,7 +309,7 @@ class Pipeline:
     ) -> None:
         """Take items from their source until there are no more, or the run is over.
 
-        The reader thread runs this. Each item goes to the prefetcher, which fetches files behind
+        The reader thread runs this. Each item goes to the prefetcher, which fetches files at
         addresses ahead of time, and then calls `_admit` for the items in their order. At the end,
         the calling thread gets an `End`, with the error of the source if it has raised one.
 
@@ -357,15 +357,15 @@ class _StallWatch:
         self._silent_s = 0.0  # for how long none has finished anything
 
     def reset(self) -> None:
-        """Record that something has happened."""
+        """Reset the timer, as something has happened."""
         self._silent_s = 0.0
 
     def add_wait(self, waited_s: float, unfinished: Collection[Entry]) -> None:
         """Count a wait in which no message came, if it was a device that was waited for.
 
-        If an item was still being loaded, the devices may have had nothing to do, and the wait does
-        not count. If a device has finished a batch meanwhile, the count begins anew: a large image
-        in tiles takes many batches, which send no messages.
+        If an item was still being loaded, the devices may have had nothing to do, and the wait is
+        not counted. If a device has finished a batch meanwhile, the count starts again: a large
+        image in tiles takes many batches, which send no messages.
 
         Args:
             waited_s: How many seconds the wait took.
@@ -448,8 +448,8 @@ class Worker:
     def _run_batches(self, detector: BatchDetector) -> None:
         """Run batches from the queue until None comes out of it.
 
-        Up to `in_flight` batches run at a time. The oldest is waited for when so many run, or when
-        no other one is there to be started.
+        Up to `in_flight` batches run at a time. The oldest is waited for when this many run, or
+        when no other one is ready to be started.
         """
         running: deque[StartedBatch] = deque()  # the oldest first
         while True:

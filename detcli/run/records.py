@@ -32,10 +32,10 @@ class Records(Iterator[Record]):
         """
         self._records = records
         self._stop = stop
-        self._process_id = os.getpid()  # by which a fork, which lacks the threads, is noticed
+        self._process_id = os.getpid()  # to notice a fork, which lacks the threads
 
         # Only the thread that holds the lock uses `_records`. While one takes a record, its id is
-        # noted: a signal handler that interrupts it runs on the same thread, and would wait for
+        # stored: a signal handler that interrupts it runs on the same thread, and would wait for
         # the lock forever.
         self._lock = threading.Lock()
         self._thread_with_lock: int | None = None
@@ -143,7 +143,7 @@ class OpenRecords:
     """The `Records` that use one detector, so that closing the detector closes them first."""
 
     def __init__(self) -> None:
-        """Begin for a detector that is open."""
+        """Create an empty collection for a detector that is open."""
         self._lock = threading.Lock()  # guards the following
         # Those that nothing refers to any more end by themselves.
         self._records: weakref.WeakSet[Records] = weakref.WeakSet()
@@ -169,7 +169,7 @@ class OpenRecords:
             raise closed_error()
 
     def close(self) -> None:
-        """Close all records, and refuse further ones, as the detector is about to be closed."""
+        """Close all records, and refuse new ones, as the detector is about to be closed."""
         with self._lock:
             self._is_closed = True
             open_records = list(self._records)

@@ -94,8 +94,8 @@ class RepeatsPage:
             self._records_to_name.add(group.last_record)
 
         # `write` fills these while it reads the records.
-        self._group_tiles: dict[int, _GroupTile] = {}  # by the number of the group
-        self._image_names: dict[int, str] = {}  # by the number of the record
+        self._group_tiles: dict[int, _GroupTile] = {}  # by the id of the group
+        self._image_names: dict[int, str] = {}  # by the index of the record
 
     def write(self, records: Iterable[tuple[RecordJson, Boxes]]) -> None:
         """Read the records, and add all groups to the page, which has to be closed afterwards.
@@ -124,7 +124,7 @@ class RepeatsPage:
     def _store_group_tiles(
         self, record: RecordJson, groups: list[RepeatGroup], boxes_to_hide: Boxes
     ) -> None:
-        """Store the image of a record in the page, and note a tile of it for each of some groups.
+        """Store the image of a record in the page, and a tile of it for each of the given groups.
 
         A tile has the image and one box. Hidden classes are hidden in the image, and texts of
         hidden barcodes are left out of the record.

@@ -55,7 +55,7 @@ class OtherFormat:
 
 
 def _begins_as_megadetector(beginning: bytes) -> bool:
-    """Tell from its first bytes whether a file holds results of MegaDetector."""
+    """Return whether a file holds results of MegaDetector, from its first bytes."""
     if not is_single_object(beginning):
         return False
     from detcli.run.megadetector import is_megadetector
@@ -149,10 +149,10 @@ def _default_finder() -> "Finder":
 
 
 def _other_format(file: BinaryIO) -> OtherFormat | None:
-    """Find out in which format of another program a file is; None if it has records on lines.
+    """Determine the format of a file from another program; None if it has records on lines.
 
     Args:
-        file: The file, from which nothing was read yet; its position stays.
+        file: The file, from which nothing has been read yet; its position stays.
     """
     beginning = cast("io.BufferedReader", file).peek(PEEK_BYTES)[:PEEK_BYTES]
     for other_format in OTHER_FORMATS:
@@ -213,7 +213,7 @@ def _read_shards(name: str) -> Iterator[RecordJson]:
     merge = Merge(store, Manifest(store))
     is_any_file_missing = bool(merge.faults)
     if not is_any_file_missing:
-        yield from merge  # which adds damaged files to the faults
+        yield from merge  # adds damaged files to the faults
     if merge.faults:
         fault = merge.faults[0]
         raise CheckError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")

@@ -38,8 +38,8 @@ class Selections:
         Args:
             confident_selection: Selects the detections above the confidence.
             conf_thresholds: `(C,)`, that confidence for each of the C classes.
-            lower_selection: Selects all detections above a lower confidence, also those above the
-                higher one; None if there is no such selection.
+            lower_selection: Selects all detections above a lower confidence, including those above
+                the higher one; None if there is no such selection.
         """
         self.confident_selection = confident_selection
         self._conf_thresholds = conf_thresholds
@@ -114,7 +114,7 @@ def selection_options(
     Args:
         contract: What the model says about itself, such as how its detections are selected.
         settings: What the user asked for.
-        nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
+        nms_iou: The IoU above which non-maximum suppression drops a box; None for no suppression.
         conf_thresholds: `(C,)`, what the scores of each of the C classes must exceed.
 
     Raises:

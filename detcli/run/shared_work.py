@@ -1,4 +1,4 @@
-"""Images that several threads detect on, in batches."""
+"""Images that several threads run through the detector, in batches."""
 
 import contextlib
 import queue
@@ -20,7 +20,7 @@ class _StartedBatch(NamedTuple):
 
 
 class SharedWork:
-    """Images that several threads detect on, each of which takes one batch after the other.
+    """Images to run detection on, by several threads that each take one batch after the other.
 
     Every thread calls `run`, with a detector of its own; then one calls `results`.
     """
@@ -39,7 +39,7 @@ class SharedWork:
     def run(self, submit: Callable[[Sequence[Image]], Pending], in_flight: int) -> None:
         """Run batches on the calling thread until none is left or one has failed.
 
-        An error is not raised here, on a thread that nobody watches: it is noted, which stops the
+        An error is not raised here, on a thread that nobody watches: it is stored, which stops the
         other threads, too, and `results` raises it.
 
         Args:
@@ -58,7 +58,7 @@ class SharedWork:
         """Start batches, and yield each when its detections are to be waited for.
 
         That is when `in_flight` batches run, as then the oldest has to end before another one is
-        started; and for those that run at the end, when there is no further batch.
+        started; and for those that run at the end, when there are no more batches.
         """
         running: deque[_StartedBatch] = deque()  # the oldest first
         while True:

@@ -1,7 +1,7 @@
-"""Reads records back from the tables that detcli writes: CSV and Parquet, a detection a row.
+"""Reads records back from the tables that detcli writes: CSV and Parquet, one detection per row.
 
 Parquet has all that a record says about an image and its detections. CSV has less: the message of
-an error without its type, several warnings as one text, and odd characters of names escaped.
+an error without its type, several warnings as one string, and odd characters of names escaped.
 """
 
 import base64
@@ -223,7 +223,7 @@ def _fields_of_csv_row(row: Fields) -> Fields:
     for name, cell in row.items():
         if cell == "":
             continue
-        parse = PARSERS.get(name, _unprotected)  # a column without a parser has texts
+        parse = PARSERS.get(name, _unprotected)  # a column without a parser has strings
         try:
             fields[name] = parse(cell)
         except ValueError as error:
@@ -238,9 +238,9 @@ def _fields_of_csv_row(row: Fields) -> Fields:
 def _fill_in_empty_cells(fields: Fields, row: Fields) -> None:
     """Fill in the values that empty cells of a detection stand for.
 
-    The columns `zones`, `crossed` and `text` are there if --zone, --line or --read was used. Then
-    each detection has the field. An empty cell stands for no zones, no lines, or a text that is
-    empty or null.
+    The columns `zones`, `crossed` and `text` exist if --zone, --line or --read was used. Then each
+    detection has the field. An empty cell stands for no zones, no lines, or a text that is empty or
+    null.
 
     Args:
         fields: The fields of the cells that are not empty, to which the values are added.
@@ -251,7 +251,7 @@ def _fill_in_empty_cells(fields: Fields, row: Fields) -> None:
             fields.setdefault(name, [])
 
     if "text" in row and "text" not in fields:
-        # A barcode that was read has a symbology. If its content is no text, it is in `bytes`.
+        # A barcode that was read has a symbology. If its content is not text, it is in `bytes`.
         was_read_as_text = "symbology" in fields and "bytes" not in fields
         if was_read_as_text:
             fields["text"] = ""
@@ -260,7 +260,7 @@ def _fill_in_empty_cells(fields: Fields, row: Fields) -> None:
 
 
 def _unprotected(cell: str) -> str:
-    """Take off the apostrophe that keeps spreadsheets from running a text as a formula."""
+    """Strip the apostrophe that keeps spreadsheets from running a string as a formula."""
     if cell.startswith("'") and cell[1:].lstrip().startswith(FORMULA):
         return cell[1:]
     return cell
@@ -297,7 +297,7 @@ def _corners(cell: str) -> list[list[float]]:
 
 
 def _base64(cell: str) -> str:
-    """Check that a text is base64; it may begin with "+", and has an apostrophe then."""
+    """Check that a string is base64; it may begin with "+", and has an apostrophe then."""
     text = _unprotected(cell)
     with contextlib.suppress(binascii.Error):
         base64.b64decode(text, validate=True)
@@ -306,12 +306,12 @@ def _base64(cell: str) -> str:
 
 
 def _json(cell: str) -> Any:  # noqa: ANN401 - JSON
-    """Parse what the list of inputs said about one."""
+    """Parse what the list of inputs said about one of them."""
     return json.loads(_unprotected(cell))
 
 
 def _warnings(cell: str) -> list[str]:
-    """Return warnings as one text, as they may have semicolons of their own."""
+    """Return warnings as one string, as they may have semicolons of their own."""
     return [_unprotected(cell)]
 
 
@@ -344,4 +344,4 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "meta": _json,
     "warnings": _warnings,
 }
-"""How the cells of each column of CSV are parsed; those of others are texts."""
+"""How the cells of each column of CSV are parsed; those of others are strings."""

@@ -50,7 +50,7 @@ def open_local(count: int, request: WorkRequest) -> Workers:
         request: What each is to do; its device and its share of the cores are filled in here.
 
     Raises:
-        UsageError: The machine is too small for so many.
+        UsageError: The machine is too small for this many.
     """
     devices = request.config.runtime.device
     cores = available_cores()
@@ -172,7 +172,7 @@ def _stderr() -> int | None:
 
 
 def _cause(code: int) -> str:
-    """Say from its exit code why a process has died; negative codes are numbers of signals."""
+    """Explain why a process has died, from its exit code; negative codes are signal numbers."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -187,7 +187,7 @@ def _cause(code: int) -> str:
 def _reserve_stdout() -> BinaryIO:
     """Reserve standard output for the events of a worker, and return it.
 
-    What libraries print to descriptor 1 goes to standard error from here on.
+    What libraries print to descriptor 1 goes to standard error from now on.
     """
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,7 +1,7 @@
 """The manifest: the names of each shard and the settings of the run, written before it starts.
 
     _manifest.jsonl         a header, a line for each shard, and a line that says how many
-    _manifest-00001.jsonl   the same for names that came later, whose shards are further ones
+    _manifest-00001.jsonl   the same for names that came later, in shards of their own
 
 Earlier versions began these names without `_`.
 
@@ -96,7 +96,7 @@ class Section:
     file: BinaryIO
     header: HeaderJson  # its first line
     run: str  # SHA-256 of the file, RUN_DIGITS of it
-    first_shard: int  # the number of its first shard
+    first_shard: int  # the index of its first shard
     names_before: int  # how many names the sections before it have
     offsets: "array[int]"  # where the line of each shard begins in the file, in bytes
 
@@ -162,7 +162,7 @@ class Manifest:
             **fields: The fields to compare, by name. Other fields are not compared.
 
         Raises:
-            UsageError: The manifest has other values; the message names them.
+            UsageError: The manifest has different values; the message names them.
         """
         # Fields that are not compared are the same in both headers.
         new_header = cast("HeaderJson", {**self.header, **fields})
@@ -187,7 +187,7 @@ class Manifest:
         are numbered through all of them.
 
         Args:
-            number: The number of the shard, from 0.
+            number: The index of the shard, from 0.
 
         Raises:
             UsageError: Its line is damaged.
@@ -231,7 +231,7 @@ class Manifest:
         A file that had changed when the run was extended is listed again, in a new shard.
 
         Returns:
-            The number of that shard, by the hash of the name.
+            The index of that shard, by the hash of the name.
         """
         if len(self._sections) == 1:  # the run was never extended
             return {}
@@ -271,12 +271,12 @@ class Manifest:
     def last_attempts(self) -> dict[int, int]:
         """Find the shards whose records are published, and the last attempt at each.
 
-        Attempt 0 is the first, which processes the whole shard. Each --retry-failed is a further
-        one, with a separate file: `part-00042.jsonl` and `part-00042-1.jsonl` are attempts 0 and 1
-        at shard 42.
+        Attempt 0 is the first, which processes the whole shard. Each --retry-failed adds another,
+        with a separate file: `part-00042.jsonl` and `part-00042-1.jsonl` are attempts 0 and 1 at
+        shard 42.
 
         Returns:
-            The number of the last attempt, by the number of the shard.
+            The number of the last attempt, by the index of the shard.
         """
         attempts_by_shard: defaultdict[int, set[int]] = defaultdict(set)
         for name in self._store.names():
@@ -291,7 +291,7 @@ class Manifest:
 
         last_attempts = {}
         for number, attempts in attempts_by_shard.items():
-            if 0 in attempts:  # a retry without what it retries does not count
+            if 0 in attempts:  # a retry without what it retries is ignored
                 last_attempts[number] = max(attempts)
         return last_attempts
 
@@ -407,10 +407,10 @@ def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
         {"shard": 1, "names": ["c.jpg"]}
         {"shards": 2, "names": 3}
 
-    The last one tells that the file is complete.
+    The last one shows that the file is complete.
 
     Args:
-        header_line: Its first line, which was read already.
+        header_line: Its first line, which has already been read.
         file: The file, at its second line.
 
     Raises:
@@ -437,7 +437,7 @@ def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
 
 
 class _NumberedFile(NamedTuple):
-    """A file of a manifest: the first has the number 0, its extensions further ones."""
+    """A file of a manifest: the first has the number 0, its extensions 1 and up."""
 
     number: int
     name: str
@@ -455,7 +455,7 @@ def _numbered_files(store: Store) -> list[_NumberedFile]:
 
 
 def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Return whether these are a header's fields, as far as they are used without a comparison."""
+    """Return whether these are a header's fields; those that are only compared are not checked."""
     return (
         HeaderJson.__required_keys__ <= set(fields)
         and type(fields["shard_size"]) is int
@@ -469,7 +469,7 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
 def class_names_of(header: HeaderJson) -> list[str]:
     """Return the names of the model's classes that a manifest has, by class id; empty for none.
 
-    The manifest may come from a stranger: names that are no texts count as none.
+    The manifest may come from a stranger: unless all names are strings, there are none.
     """
     class_names: Any = header.get("class_names") or header["settings"].get("names")
     if not isinstance(class_names, list):
@@ -508,7 +508,7 @@ def publish(
         section_name: The name of the file in it.
         header: Its first line, which also says how many names a shard has.
         names: The names of the inputs, in the order of the run.
-        first_shard: The number of the first shard; not 0 in an extension of a manifest.
+        first_shard: The index of the first shard; not 0 in an extension of a manifest.
 
     Returns:
         Whether it was published; False if there is a file of that name already.

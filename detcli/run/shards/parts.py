@@ -212,16 +212,16 @@ def count_failures(
 ) -> dict[int, Counter[str]]:
     """Count the records of each shard that have an error, by the kind of error.
 
-    Only the last line of a file of records is read, which holds these counts. A damaged file counts
+    Only the last line of a file of records is read, which holds these counts. A damaged file has
     none: `Merge` reports it.
 
     Args:
         store: The folder of the run, where each shard that is done has a file of its records.
         manifest: The list of the shards.
-        shards: The numbers of the shards to look at.
+        shards: The indices of the shards to look at.
 
     Returns:
-        The counts by the number of the shard; shards that are not done yet are left out.
+        The counts by the index of the shard; shards that are not done yet are left out.
     """
     # Each --retry-failed of a shard adds a file; the last one has the counts as they are now.
     last_attempts = manifest.last_attempts()
@@ -251,7 +251,7 @@ def _failures_in_end(store: Store, part: str) -> Counter[str]:
 
 
 def describe_failures(failed: Counter[str]) -> str:
-    """Say how many records are errors, and name the most frequent kinds."""
+    """Describe how many records are errors, and name the most frequent kinds."""
     return f"{pluralize(failed.total(), 'record')} with an error: {format_kinds(failed)}"
 
 
@@ -272,7 +272,7 @@ def _digested(record: RecordJson) -> bytes:
 
 
 def _as_utf8(source: str) -> str:
-    """Write a name as UTF-8 can hold it: escapes stand for halves of characters."""
+    """Escape halves of characters in a name, so that UTF-8 can encode it."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
@@ -282,7 +282,7 @@ class Fault:
 
     part: str
     reason: str
-    names: int  # that it should have
+    names: int  # how many it should have
     missing: bool
 
 
@@ -316,7 +316,7 @@ class Merge:
 
         A file of records that is damaged is noted in `faults`, and the next one is read.
         """
-        # A file that had changed when the run was extended is in two shards; the last one counts.
+        # A file that had changed when the run was extended is in two shards; the last one is used.
         last_shards = self._manifest.last_shards_of_repeated_names()
         for shard in self._manifest:
             try:
@@ -332,7 +332,7 @@ class Merge:
 
         Args:
             shard: The shard.
-            last_shards: For each name that several shards have, the number of the last of them, by
+            last_shards: For each name that several shards have, the index of the last of them, by
                 the hash of the name. Other names are not in it.
         """
         if not last_shards:  # as in most runs: no name has to be hashed
@@ -349,7 +349,7 @@ class Merge:
     def _counted(self, record: RecordJson) -> RecordJson:
         """Number a record in the merged order, and count it and its error."""
         record["index"] = self.count
-        record.pop("file_stamp", None)  # which a run into one file has not
+        record.pop("file_stamp", None)  # records of a run into one file lack it
         self.count += 1
         count_error(record, self.failed)
         return record
@@ -359,7 +359,7 @@ class Merge:
 
         An image has one record; a video or an archive has any number. Where --retry-failed has
         processed an input again, its new records are yielded in place of those in the shard's file.
-        The field `input` of each record is set to the number of its input in the run.
+        The field `input` of each record is set to the index of its input in the run.
 
         Raises:
             TornError: The records are not those of the inputs, in the order of the manifest.
@@ -369,7 +369,7 @@ class Merge:
         inputs = _InputsInOrder(shard)
         for record in read_part(self._store, file_name, shard):
             is_first_of_input = inputs.advance_to(record)
-            input_number = inputs.number  # which `advance_to` has set
+            input_number = inputs.number  # set by `advance_to`
             new_records = new_records_by_input.get(input_number)
             if new_records is None:
                 record["input"] = input_number
@@ -387,13 +387,13 @@ class Merge:
         return records_by_input
 
     def _records_of_attempt(self, shard: Shard, attempt: int) -> dict[int, list[RecordJson]]:
-        """Read the records of a shard that one attempt has written, by the number of their input.
+        """Read the records of a shard that one attempt has written, by the index of their input.
 
         Each run with --retry-failed is another attempt, with a separate file.
 
         Raises:
-            TornError: The file is damaged, or it has records of inputs with other names. The latter
-                is reported only if the file is not damaged.
+            TornError: The file is damaged, or it has records of inputs with different names. The
+                latter is reported only if the file is not damaged.
         """
         file_name = self._manifest.part(shard.number, attempt)
         records_by_input: dict[int, list[RecordJson]] = {}
@@ -441,14 +441,14 @@ class Merge:
         The names have no stamps, so a file that has changed since then is read as it is now.
 
         Args:
-            number: The number of the shard.
+            number: The index of the shard.
 
         Raises:
             CheckError: The file of its records is damaged.
             StoreError: It cannot be read.
         """
         shard = self._manifest.shard(number)
-        failed_inputs: set[int] = set()  # by their number in the run
+        failed_inputs: set[int] = set()  # by their index in the run
         try:
             for record in self._checked_records(shard):
                 if "error" in record:
@@ -470,15 +470,15 @@ class _InputsInOrder:
     """Finds the input of each record of a shard: both are in the order of the manifest."""
 
     def __init__(self, shard: Shard) -> None:
-        self.number = -1  # that of the current input, in the run; -1 before the first record
-        self._name: Name | None = None  # that of the current input
+        self.number = -1  # index of the current input in the run; -1 before the first record
+        self._name: Name | None = None  # name of the current input
         self._following_inputs = enumerate(shard.names, shard.first)
 
     def advance_to(self, record: RecordJson) -> bool:
-        """Advance to the input of the next record, and set `number` to the number of that input.
+        """Advance to the input of the next record, and set `number` to the index of that input.
 
         An image has exactly one record, so each record of an image advances to the next input. A
-        video or an archive stays the current input as long as records are those of it. It may also
+        video or an archive stays the current input as long as records belong to it. It may also
         have no record, and is then skipped. Inputs that were passed are not looked at again.
 
         Args:
@@ -508,7 +508,7 @@ class _InputsInOrder:
         raise TornError(f"{record['source']} is not among its names")
 
     def require_no_more(self) -> None:
-        """Require that all inputs have had their records, as no further record comes.
+        """Require that all inputs have had their records, as no more records come.
 
         Raises:
             TornError: An image has none.

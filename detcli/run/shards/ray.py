@@ -295,7 +295,7 @@ class _Actor:
 
         Args:
             node_promise: Ray's promise of the id of the node that the actor is placed on.
-            refusal_promise: Ray's promise of a text: why the actor cannot work there; empty if it
+            refusal_promise: Ray's promise of a string: why the actor cannot work there; empty if it
                 can.
             running: All actors that work now, which their threads share. This one is in it while it
                 works.
@@ -339,7 +339,7 @@ class _Actor:
 
 
 def _cause(error: Exception) -> str:
-    """Say in a few words what has ended an actor, with the address of its node.
+    """Describe in a few words what has ended an actor, with the address of its node.
 
     Ray's message has many lines; the reason is a sentence after "Worker exit detail: ", if any,
     and the address is after "ip: ".
@@ -413,7 +413,7 @@ def _actor() -> type:
             self._tasks.put(task)
 
         def next_events(self) -> list[bytes]:
-            """Wait for an event, and return it with all others that are there, in pickle."""
+            """Wait for an event, and return it with all others that have arrived, pickled."""
             events = [self._events.get()]
             while not self._events.empty():
                 events.append(self._events.get())

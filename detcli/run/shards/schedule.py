@@ -46,14 +46,14 @@ class Schedule:
         shards: Iterable[int],
         retried: Mapping[int, Shard] | None = None,
     ) -> None:
-        """Begin with all shards waiting, in a random order.
+        """Create a schedule with all shards waiting, in random order.
 
         Args:
             store: The output folder of the run, where the records of each shard are published.
             manifest: The list of all shards, with the names of the inputs of each.
-            shards: The numbers of the shards to process.
-            retried: By number, shards with only those names that failed before, for
-                --retry-failed. Other shards are processed as the manifest lists them.
+            shards: The indices of the shards to process.
+            retried: By index, shards with only those names that failed before, for --retry-failed.
+                Other shards are processed as the manifest lists them.
         """
         self.manifest = manifest
         self._store = store
@@ -202,7 +202,7 @@ class Schedule:
                 self._suspects.append(task)
             elif task.size > 1:
                 for position in range(task.start, task.stop):
-                    # Without a part: the records of single names are sent back, and published
+                    # Without a part: the records of individual names are sent back, and published
                     # together, see `_add_done_input`.
                     task_of_name = Task(task.shard, part=None, start=position, stop=position + 1)
                     self._suspects.append(task_of_name)

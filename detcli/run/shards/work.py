@@ -112,14 +112,14 @@ WorkReport = Ready | Progress | Done | Failed
 
 
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
-    """Detect in the images of each task, and publish its records as a file; until none is left.
+    """Run detection on the images of each task and publish its records, until no task is left.
 
     A run in shards is shared by several processes, the workers. This is all that one of them does.
 
     Args:
         request: The settings of the run, the model, and how many cores to use.
         tasks: Shards of the run's inputs, or pieces of shards. The next one is taken, on another
-            thread, when all images of the one before have been read.
+            thread, when all images of the previous one have been read.
         report: Is called with what the run has to know: first that the worker is ready, then its
             progress and the end of each task. The calls come from several threads, but never two
             at a time.
@@ -260,7 +260,7 @@ class _Worker:
     def _items_until_outage(self, open_task: _OpenTask) -> Iterator[_TaskItem]:
         """Yield the items of a task, each with whether it is the last.
 
-        An item is held back until the next one is there, as only then it is known not to be the
+        An item is held back until the next one has arrived, as only then is it known not to be the
         last. If the task is given up meanwhile, the item that is held back becomes the last.
         """
         items = self._items_of(open_task.task)

@@ -1,6 +1,7 @@
 """Workers: the pool that gives them tasks and replaces each that dies, and what each of them runs.
 
-They ask for a task whenever they could read on, so that the next one is there before it is needed.
+They ask for a task whenever they could read on, so that the next one has arrived before it is
+needed.
 """
 
 import contextlib
@@ -92,8 +93,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Prepare to run workers; none is started yet.
 
         The first one is started when the context is entered, and the others in `run`. A worker has
-        an index, from 0 on. Everything here is kept by that index. A worker that replaces a dead
-        one takes over its index.
+        an index, from 0. Everything here is stored by that index. A worker that replaces a dead one
+        takes over its index.
 
         Args:
             count: How many workers to start at most.
@@ -102,7 +103,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._count = count
         self._start_worker = start_worker
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
-        self._shown_warnings: set[str] = set()  # their texts
+        self._shown_warnings: set[str] = set()  # their messages
         self._has_finished_task = False  # whether any worker has; if not, an outage may be final
 
         self._workers: dict[int, ShardWorker] = {}
@@ -326,17 +327,17 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        # A worker that sends anything is alive: the time for the warning begins anew.
+        # A worker that sends anything is alive: the time for the warning starts again.
         self._time_since_event[message.index] = RunningTime()
         self._reported_as_silent.discard(message.index)
         self._update_worker(message.index, message.event)
         return message
 
     def _update_worker(self, index: int, event: WorkerEvent) -> None:
-        """Record where a worker runs and whether it waits for a task, as far as its event says it.
+        """Record where a worker runs and whether it waits for a task, if its event says so.
 
-        A warning is shown, unless one with the same text was. Other events, such as progress and
-        the end of a task, are left to the caller.
+        A warning is shown, unless one with the same message has been. Other events, such as
+        progress and the end of a task, are left to the caller.
 
         Args:
             index: The index of the worker.
