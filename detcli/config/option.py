@@ -290,8 +290,7 @@ class Option:
     def _parse_item(self, raw: Any) -> Any:
         """Convert a raw value, or one item of a list, and refuse it if it is out of range.
 
-        An int in a list of strings stays an int: it is a class id, as in `Settings(classes=[0,
-        2])`.
+        An int in a list of strings stays an int, a class id: `Settings(classes=[0, 2])`.
 
         Args:
             raw: A string, bool or number from TOML or JSON.

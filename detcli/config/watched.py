@@ -84,7 +84,7 @@ class Watched:
         Watched(track="bytetrack,conf=0.5", zones=["door=0.1,0.4,0.5,0.4,0.5,1"])
 
     Raises:
-        UsageError: A value has the wrong type, or two zones or lines have one name.
+        UsageError: A value has the wrong type, or two zones or lines have the same name.
     """
 
     read: bool = option(
@@ -156,7 +156,7 @@ class Watched:
 
         Raises:
             UsageError: A value has the wrong type, an argument is given by both of its names,
-                or two zones or lines have one name.
+                or two zones or lines have the same name.
         """
         values = {
             "read": read,

@@ -2,9 +2,9 @@
 
     index.html, files/         what shows any run
     data/runs.js               what made the records; written anew as a chunk begins, and at the end
-    data/0.js, data/1.js chunks: one line per record, added whole pictures/0/0/12.jpg image 12 of
-    run 0, with those of a pack of thumbnails in a folder thumbnails/0/0.js the same, small, in
-    packs: see page/thumbnails.py
+    data/0.js, data/1.js       chunks: one line per record, added whole
+    pictures/0/0/12.jpg        image 12 of run 0, with those of a pack of thumbnails in a folder
+    thumbnails/0/0.js          the same, small, in packs: see page/thumbnails.py
 
 Data are scripts, as a page from a disk may load those and nothing else. They call two functions of
 files/data.js, with lists whose values are told apart by their position:
@@ -18,9 +18,10 @@ files/data.js, with lists whose values are told apart by their position:
             state       running, stopped or complete; begun and ended are times, ended null at first
             facts       [name, value] of each setting
             kinds       [name, colour, text colour, dashed, wrong, side] of each kind of box
-            palette [colour, text colour] of tracks, by their id sides names of the two that are
-            compared floor the confidence, above which all scores are places zones and lines: [name,
-            colour, text colour, whether its points are
+            palette     [colour, text colour] of tracks, by their id
+            sides       names of the two that are compared
+            floor       the confidence, above which all scores are
+            places      zones and lines: [name, colour, text colour, whether its points are
                         fractions, [x, y, x, y, ...]]
             ignored     polygons to ignore: [whether their corners are fractions,
                         [x, y, x, y, ...]]

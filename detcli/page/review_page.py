@@ -9,10 +9,12 @@ Data are scripts, as a page from a disk may load those and nothing else. They ca
 files/review.js, which has no other source of data:
 
     deck({id, review, wanted, rounds, looks, chunks})
-        id keys what the browser keeps: labels of one page do not belong to another review tells the
-        review from others; labels have it wanted the class that is looked for, as text rounds how
-        many looks each round has looks how many there are in all chunks how many chunks of looks
-        there are
+        id          keys what the browser keeps: labels of one page do not belong to another
+        review      tells the review from others; labels have it
+        wanted      the class that is looked for, as text
+        rounds      how many looks each round has
+        looks       how many there are in all
+        chunks      how many chunks of looks there are
 
     looks([{source, round, pass, images: [{file, boxes}, ...]}, ...])
         source      the name of the unit, as in labels; it is never shown

@@ -167,7 +167,7 @@ class Detector:
                 cannot read.
             ValueError: An array has the wrong shape or dtype, or an image of Pillow has a mode that
                 no file has.
-            UsageError: The confidence is not from 0 to 1, the channels are in a different order, or
+            UsageError: The confidence is not from 0 to 1, the order of the channels is unknown, or
                 a file is open as text.
             SourceError: A file cannot be read.
             DecodeError: A file is not a complete image, or the pixel values of an image of Pillow

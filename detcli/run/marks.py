@@ -217,7 +217,7 @@ class Marks:
         """Apply the marks to a record, as JSON.
 
         Detections that are dropped one by one are left out. Those of a dropped group of repeats
-        stay, and get the number of the group as `repeated`.
+        stay, and get the id of the group as `repeated`.
 
         Returns:
             The changed record; None if the whole record is dropped.
@@ -240,7 +240,7 @@ class Marks:
         """Apply the marks to a record of this run; `corrected` does the same to a saved one.
 
         Detections that are dropped one by one are left out. Those of a dropped group of repeats
-        stay, and get the number of the group as `repeated`.
+        stay, and get the id of the group as `repeated`.
 
         Returns:
             The changed record; None if the whole record is dropped.

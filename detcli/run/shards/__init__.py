@@ -5,10 +5,13 @@
 The manifest is written down first. Engines only process shards, in processes of this machine or
 elsewhere; whatever dies, each part is published once.
 
-    manifest.py what there is to do, even where a run is resumed store.py where manifest and parts
-    are: on a disk, in an object store workers.py the workers, each replaced when it dies local.py,
-    ray.py where they run: processes of this machine, or a cluster work.py how a worker processes a
-    shard schedule.py which worker gets which shard parts.py the records of a shard, and of all
+    manifest.py            what there is to do, even where a run is resumed
+    store.py               where manifest and parts are: on a disk, in an object store
+    workers.py             the workers, each replaced when it dies
+    local.py, ray.py       where they run: processes of this machine, or a cluster
+    work.py                how a worker processes a shard
+    schedule.py            which worker gets which shard
+    parts.py               the records of a shard, and of all
 """
 
 from typing import TYPE_CHECKING
