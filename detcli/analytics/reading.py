@@ -30,7 +30,7 @@ CLASSES = {
     "PDF417": "pdf417",
     "QR Code": "qr_code",
 }
-"""The class of a format or symbology of zxing-cpp, in the bundled model's words; else `LINEAR`."""
+"""The class of a format or symbology of zxing-cpp, as the bundled model names it; else `LINEAR`."""
 
 SLACK = 0.1  # of a box's sides, by which the middle of a barcode may lie outside
 
@@ -107,7 +107,7 @@ def _corners_in_image(result: Any, crop: Crop) -> Doubles:  # noqa: ANN401 - of 
 
 
 def _class_of(result: Any) -> str:  # noqa: ANN401 - of zxing-cpp
-    """Return the class of a result in the bundled model's words."""
+    """Return the class of a result, as the bundled model names it."""
     class_of_format = CLASSES.get(str(result.format))
     if class_of_format is not None:
         return class_of_format

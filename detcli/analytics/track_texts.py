@@ -19,10 +19,10 @@ REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may 
 
 
 class TrackTexts:
-    """Gives barcodes that cannot be read in a frame the text that their track had before."""
+    """Gives barcodes that cannot be read in a frame the text that their track had earlier."""
 
     def __init__(self) -> None:
-        # The barcode of each track of a video, by its number; the tracks seen last come last.
+        # The barcode of each track of a video, by track id; the tracks seen last come last.
         self._videos: PerVideo[dict[int, Barcode]] = PerVideo(lambda _: {})
 
     def add(self, record: Record, _: Image, detections: Detections) -> Record:
@@ -54,7 +54,7 @@ def _with_text_of_track(
 
     Args:
         barcode: The barcode in this frame; None if there is none.
-        track_number: The number of the detection's track.
+        track_number: The id of the detection's track.
         last_read_by_track: The barcode that was last read of each track. It is updated, and the
             track moved to its end.
     """

@@ -1,4 +1,4 @@
-"""Tracks: an object keeps its number from frame to frame; the trackers are Roboflow's."""
+"""Tracks: an object keeps its id from frame to frame; the trackers are Roboflow's."""
 
 import itertools
 import statistics
@@ -30,7 +30,7 @@ INSTALL = 'pip install "detcli[track]"'
 # The names of the classes in the library trackers; a test compares the keys with `Tracker`.
 CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
 
-LOST_S = 1.0  # how long an object may be out of sight and still get its number back
+LOST_S = 1.0  # how long an object may be out of sight and still get its id back
 
 LOST_FRAMES = 5  # for at least as many frames it may be out of sight, even if they are far apart
 
@@ -133,7 +133,7 @@ class VideoTracks:
     def numbers_of_tracks(
         self, image: Image, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
-        """Track the detections of the next frame, and return the number of each one's track.
+        """Track the detections of the next frame, and return the id of each one's track.
 
         The trace of a track that is new in this frame begins, see `_begin_traces`.
 
@@ -143,7 +143,7 @@ class VideoTracks:
             time_s: Its time in the source, in seconds; None if that is unknown.
 
         Returns:
-            `(N,)`; -1 for a detection without a track, or whose track has no number yet.
+            `(N,)`; -1 for a detection without a track, or whose track has no id yet.
 
         Raises:
             InferenceError: The tracker failed.
@@ -295,8 +295,8 @@ class VideoTracks:
         """Add the detections of a frame to the traces and classes of their tracks.
 
         Args:
-            numbers: `(N,)`, the number of each detection's track, from `numbers_of_tracks`; -1
-                without a track.
+            numbers: `(N,)`, the id of each detection's track, from `numbers_of_tracks`; -1 if it
+                has none.
             detections: The N detections.
             size: Height and width of the frame.
 
@@ -326,7 +326,7 @@ class VideoTracks:
         """Add the position and the class of each detection to the state of its track.
 
         Returns:
-            The states of the tracks in this frame, by number. They are moved to the end of
+            The states of the tracks in this frame, by track id. They are moved to the end of
             `_states`, whose first states are then those of the tracks not seen for longest.
         """
         states_in_frame: dict[int, TrackState] = {}
@@ -346,10 +346,10 @@ class VideoTracks:
         return states_in_frame
 
     def _forget_oldest_states(self, count_in_frame: int) -> None:
-        """Forget the tracks that were not seen for longest, as a stream may never end.
+        """Forget the tracks that have not been seen for longest, as a stream may never end.
 
         Args:
-            count_in_frame: The number of tracks in this frame; TRACE_FRAMES times as many stay.
+            count_in_frame: The number of tracks in this frame; TRACE_FRAMES times as many are kept.
         """
         max_states = TRACE_FRAMES * max(1, count_in_frame)
         while len(self._states) > max_states:

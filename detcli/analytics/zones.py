@@ -75,13 +75,13 @@ def _count_crossings(
     track_numbers: Sequence[int],
     traces: Mapping[int, Points],
 ) -> list[str | None]:
-    """Count the tracks that cross a line in a frame, and tell to which side each one crosses it.
+    """Count the tracks that cross a line in a frame, and return the side to which each crosses it.
 
     Args:
-        crossings: What was counted of this line so far; the tracks are added.
+        crossings: What has been counted for this line so far; the tracks are added.
         ends: `(2, 2)`, the start and the end of the line, x and y each.
         track_numbers: The track of each detection; -1 without a track.
-        traces: `(K, 2)`, the points where each track has been, by its number.
+        traces: `(K, 2)`, the points where each track has been, by its id.
 
     Returns:
         Left or right for each detection; None if its track does not cross the line.
@@ -109,15 +109,15 @@ class Crossings:
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()  # of crossings, by the side that they lead to
-        # The last point of each track that was not on the line, by its number; those of the tracks
-        # seen last come last.
+        # The last point of each track that was not on the line, by its id; those of the tracks seen
+        # last come last.
         self._last_points: dict[int, npt.NDArray[np.float64]] = {}
 
     def add(self, ends: Points, track_number: int, trace: Points) -> str | None:
-        """Take the next frame of a track into account, and tell to which side it crosses the line.
+        """Process the next frame of a track, and return the side to which it crosses the line.
 
         A track that stands on the line has not crossed it yet. A new track comes from the first
-        point of its trace, where it stood before it had a number.
+        point of its trace, where it stood before it had an id.
 
         Args:
             ends: `(2, 2)`, the start and the end of the line, x and y each.

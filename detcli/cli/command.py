@@ -124,7 +124,7 @@ class _CommandCall:
         self._parameters = inspect.signature(function, eval_str=True).parameters
 
         # Only this command has these options, so they are not in `Config`. Some are declared by
-        # dataclasses, which are noted by the name of the function's parameter.
+        # dataclasses, which are stored by the name of the function's parameter.
         self._option_classes = _option_classes_of_command(self._parameters)
         self._command_options = _options_of_command(self._parameters, self._option_classes)
 
@@ -168,7 +168,7 @@ class _CommandCall:
     def __call__(self, context: typer.Context, typed: Mapping[str, Any]) -> None:
         """Collect and parse the values of all options, and call the function with them.
 
-        The options that are set are also noted in `context.meta`, with where their values come
+        The options that are set are also stored in `context.meta`, with where their values come
         from: `Command.invoke` reads them if the function raises an error.
 
         Args:
@@ -430,7 +430,7 @@ def _typer_parameter(option: Option, *, flags_are_negatable: bool) -> inspect.Pa
 
 
 def _typer_argument(option: Option, typer_arguments: Mapping[str, Any]) -> inspect.Parameter:
-    """Make the parameter that tells Typer of an option that is typed without a name, as SOURCE is.
+    """Make the parameter that declares to Typer an option typed without a name, such as SOURCE.
 
     Args:
         option: The option.
@@ -529,10 +529,10 @@ class Command(CommandHelp):
             raise
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command.
+        """Parse the arguments of the command.
 
         Raises:
-            UsageError: There are more words without an option than the command takes.
+            UsageError: There are more arguments without an option than the command takes.
         """
         ctx.allow_extra_args = True  # refused below, in words that say what the command takes
         extra_words = super().parse_args(ctx, args)

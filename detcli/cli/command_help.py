@@ -49,7 +49,7 @@ class CommandHelp(Help, TyperCommand):
         return pieces
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command, and note which help is asked for, if any."""
+        """Parse the arguments of the command, and record which help is asked for, if any."""
         self._is_brief = "--help" not in args
         extra_words: list[str] = super().parse_args(ctx, args)
         return extra_words

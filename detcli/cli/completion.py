@@ -22,7 +22,7 @@ def complete_device(incomplete: str) -> list[str]:
         incomplete: The word so far, perhaps with devices before it, as in "cuda:0,cu".
 
     Returns:
-        All devices, whether they work or not, each after the devices that the word has already.
+        All devices, whether they work or not, each after the devices that the word already has.
     """
     from detcli.config.device import DeviceKind, has_openvino
 
@@ -196,7 +196,7 @@ def bash_words() -> Iterator[None]:
 
 
 def _candidates_for_bash(output: str) -> list[str]:
-    """List the candidates that Typer has printed; a folder alone gets a second one beside it.
+    """List the candidates that Typer has printed; a lone folder gets a second one beside it.
 
     With one candidate, bash would end the word after the folder.
     """

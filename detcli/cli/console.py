@@ -59,7 +59,7 @@ TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in ste
 
 
 def protect_stderr() -> None:
-    """Replace `sys.stderr` by a stream that drops what cannot be written.
+    """Replace `sys.stderr` with a stream that drops what cannot be written.
 
     So the run goes on even if what reads its messages has ended, or has stopped reading.
     """
@@ -111,8 +111,8 @@ class _LossyStream(io.RawIOBase):
     def _wait_for_room(self) -> bool:
         """Wait until `_unit_bytes` can be written without blocking; False if that takes too long.
 
-        It waits PATIENCE_S for the reader. After a wait that was too long, it waits no more: calls
-        return False at once, until one finds that the reader has made room.
+        It waits PATIENCE_S for the reader. After a wait that was too long, it no longer waits:
+        calls return False at once, until one finds that the reader has made room.
         """
         if sys.platform == "win32":
             return True

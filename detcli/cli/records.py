@@ -33,7 +33,7 @@ RECORDS_HELP = (
 )
 
 BEGINNING_BYTES = 64
-"""How much of a file tells what it holds."""
+"""How much of a file is read to see what it holds."""
 
 
 def read_for_scores(name: str) -> Iterator[RecordJson]:

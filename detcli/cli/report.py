@@ -184,8 +184,8 @@ def report_field(
     """Declare a field of a report: a dataclass that is shown as a table and saved as JSON.
 
     Args:
-        label: What the table calls the value. Without a label, only the JSON has the field; but a
-            field that is a report itself is shown by the rows of that report.
+        label: The name of the value in the table. Without a label, only the JSON has the field; but
+            a field that is a report itself is shown by the rows of that report.
         unit: The unit that the table writes the value with, a key of UNITS such as "ms".
         form: A function that turns the value into the table's text, in place of a unit.
         default: The default of the dataclass field.

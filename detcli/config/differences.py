@@ -19,7 +19,7 @@ def differences(
     cannot be compared and is left out.
 
     Args:
-        before: The settings of the earlier run, as it noted them.
+        before: The settings of the earlier run, as it recorded them.
         current: The settings of this run.
         implied: Names of settings that follow from others, which are not compared.
 

@@ -57,7 +57,7 @@ class Option:
     panel: str = ""  # panel of the help; empty: the group's
     range: tuple[float | None, float | None] = (None, None)  # minimum and maximum
     common: bool = False  # shown by -h, the brief help
-    other_names: str = ""  # names in other tools; whoever types one is told ours
+    other_names: str = ""  # names in other tools; whoever types one is shown ours
     shared: bool = False  # every command reads its default from detcli.toml and the environment
     sharded: bool = True  # allowed in a run in shards
     parse: Callable[[str], Any] | None = None  # instead of its type; a list means several values

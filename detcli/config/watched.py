@@ -61,7 +61,7 @@ class Watched:
     """What is found out about detections, besides their boxes.
 
     Attributes:
-        read: Whether the texts of QR Codes, bar codes and other symbols are read.
+        read: Whether the text of QR Codes, bar codes and other symbols is read.
         track: The tracker that follows objects through a video, and the lowest score that begins a
             track; None for no tracks.
         zones: Polygons, with x and y of the corners in fractions of the image or in pixels: each

@@ -26,7 +26,7 @@ T = TypeVar("T")
 def frozen(kind: type[T]) -> type[T]:
     """Make a class a dataclass whose objects never change, as most types here are.
 
-    `dataclass` compiles `__repr__`, `__hash__` and `__eq__` anew for each class, which takes long
+    `dataclass` compiles `__repr__`, `__hash__` and `__eq__` again for each class, which takes long
     where a command makes dozens of classes as it starts. So they are added as plain functions that
     go over the fields, unless the class has its own.
     """

@@ -153,7 +153,7 @@ def loading(
 
 
 OUT_OF_MEMORY = ("Insufficient memory", "can't start new thread", "failed to map segment")
-"""The words of OpenCV, of threads, and of libraries that are loaded."""
+"""Parts of the messages of OpenCV, of threads, and of libraries that are loaded."""
 
 
 def as_error(error: BaseException) -> DetcliError:
@@ -179,7 +179,7 @@ def as_error(error: BaseException) -> DetcliError:
 
 
 def system_reason(error: Exception) -> str:
-    """Return the system's words for an error, without the path, which the message has already."""
+    """Return the system's message for an error, without the path, which ours already has."""
     return getattr(error, "strerror", None) or str(error)
 
 

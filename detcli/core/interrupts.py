@@ -94,7 +94,7 @@ class Interrupts:
 
         Args:
             limit_s: For how many seconds an interrupt may wait; then it is raised inside the block
-                all the same. None for no limit.
+                nevertheless. None for no limit.
 
         Raises:
             KeyboardInterrupt: A signal has come while the block ran.

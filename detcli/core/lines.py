@@ -1,4 +1,4 @@
-"""Text that others wrote: its encoding, which a byte order mark tells, and lines that have a limit.
+"""Text that others wrote: its encoding, which a byte order mark shows, and lines of limited length.
 
 Programs on Windows mark what they write: PowerShell's `>` and `Out-File` write UTF-16, Notepad and
 Excel UTF-8 with a mark. Text without a mark is UTF-8.
@@ -71,7 +71,8 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     Raises:
         ValueError: The text ends within a character; raised at its end.
     """
-    # Collect chunks until they are enough to tell the encoding. The loop below reads the others.
+    # Collect chunks until they are enough to determine the encoding. The loop below reads the
+    # others.
     remaining_chunks = iter(chunks)
     beginning = b""
     for chunk in remaining_chunks:

@@ -217,7 +217,7 @@ def plot_text(text: str) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """A number of things: `1 frame`, `2 frames`, `2 classes`."""
+    """Format a count of things: `1 frame`, `2 frames`, `2 classes`."""
     if number == 1:
         return f"{number} {noun}"
     ending = "s"
@@ -227,7 +227,7 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """Words as one types them, quoted for Windows or for a POSIX shell."""
+    """Format words as one types them, quoted for Windows or for a POSIX shell."""
     import shlex  # only errors and reports need it
 
     if sys.platform != "win32":
@@ -241,10 +241,10 @@ MIN_BEGINNING = 3  # letters of a word that is taken for the beginning of anothe
 
 
 def closest(word: str, candidates: Iterable[str]) -> str:
-    """Find the candidate that a word is a typo or the beginning of; an empty text without one.
+    """Find the candidate that a word is a typo or the beginning of; empty if there is none.
 
-    Only candidates with the same first letter count, as few typos are in that. A beginning has
-    three letters or more, and only one candidate begins so.
+    Only candidates with the same first letter are considered, as few typos are in that. A beginning
+    has three letters or more, and only one candidate begins so.
 
     Examples:
         >>> closest("Fromat", ["format", "force"]), closest("watch", ["batch"])

@@ -31,7 +31,7 @@ class PageBox(NamedTuple):
     class_name: str  # any string
     score: float | None  # from 0 to 1; None for an object of a label
     corners: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
-    kind: int | None = None  # its number among the run's kinds; None for a run without any
+    kind: int | None = None  # its index among the run's kinds; None for a run without any
     # score and corners of the counterpart on the other side of a comparison
     counterpart: tuple[float | None, Sequence[float]] | None = None
 

@@ -59,7 +59,7 @@ def open_page(
         linked: Whether the page shows image files where they are.
 
     Raises:
-        UsageError: There is something else, or one file cannot do what is asked for.
+        UsageError: Something else already exists, or one file cannot do what is asked for.
         OutputError: It cannot be written to.
     """
     if not is_one_file(path):
@@ -108,7 +108,7 @@ class PageFile:
         self._is_to_be_written = True
 
     def describe(self, run: Mapping[str, Any]) -> None:
-        """Record what made the records, in place of what was noted before."""
+        """Store what made the records, in place of what was stored before."""
         self._run = {**run, "chunks": 1}
 
     def add(self, entry: Mapping[str, Any]) -> bool:
@@ -181,13 +181,13 @@ class PageFile:
         script_digests: list[str] = []
 
         def inline_style(link: re.Match[str]) -> str:
-            """Replace the link to a style by the style, and note its digest."""
+            """Replace the link to a style with the style, and store its digest."""
             style = _read_page_file(link[1])
             style_digests.append(_digest_in_policy(style))
             return f"<style>{style}</style>"
 
         def inline_script(element: re.Match[str]) -> str:
-            """Replace an element that loads a script by the script, and note its digest."""
+            """Replace an element that loads a script with the script, and store its digest."""
             path = element[1]
             scripts = []
             if path == "files/main.js":

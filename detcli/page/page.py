@@ -115,7 +115,7 @@ class Curves(NamedTuple):
 
     title: str
     axes: tuple[str, str]
-    # of each line its name, boxes, the figure beside the name, and heights in equal steps
+    # for each line its name, boxes, the figure beside the name, and heights in equal steps
     lines: Sequence[tuple[str, int, float, Sequence[float]]]
     marked: float | None = None  # a place on the first axis
 
@@ -141,15 +141,15 @@ class _PageVideo:
     stride: int = 1  # the page keeps the image of every stride-th frame
     frame_count: int = 0  # frames that were added
     last_frame: int = -1  # the number of the frame added last; -1 for a stream
-    # of each image on the page, the index of its frame among those added, and its name
+    # for each image on the page, the index of its frame among those added, and its name
     images: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Page:
     """A page to which records are added, one by one.
 
-    It can be opened at any moment, and shows what was added until then. Memory does not grow with
-    the number of records.
+    It can be opened at any moment, and shows what has been added until then. Memory does not grow
+    with the number of records.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Page:
         annotated_video: Path | None = None,
         repeat: PageRepeat | None = None,
     ) -> int:
-        """Add a record to the page, and return its number, from 0.
+        """Add a record to the page, and return its index, from 0.
 
         The page keeps a limited number of images of each video. So a frame may make it drop images
         of earlier frames, which are then removed from the disk.
@@ -480,9 +480,9 @@ class Page:
         """Return the video that the frame of a record belongs to; None if it is not a frame.
 
         The first frame of a video begins it. Live streams may run side by side, but video files are
-        read one after the other. So once a file begins, the file before it is forgotten.
+        read one after the other. So once a file begins, the previous one is forgotten.
 
-        The number of each frame of a file is noted in its video. If the next number is not higher,
+        The number of each frame of a file is stored in its video. If the next number is not higher,
         the user has named the file twice, and a new video begins.
         """
         if "frame" not in fields:

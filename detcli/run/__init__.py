@@ -64,16 +64,16 @@ from detcli.source.sources import Sources
 
 log = logging.getLogger(__name__)
 
-# glibc maps a block of more than some megabytes anew for every image, canvas and tensor, and the
+# glibc maps a block of more than a few megabytes again for every image, canvas and tensor, and the
 # kernel clears each page when it is first touched: on an image of 810x1080 that took longer than
 # decoding it. Such blocks come from the heap instead, which keeps what is given back.
-M_TRIM_THRESHOLD = -1  # of malloc.h, as the next
+M_TRIM_THRESHOLD = -1  # from malloc.h, like the next
 M_MMAP_THRESHOLD = -3
 MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
 READ_FROM = 0.15
-"""The score above which the text of a barcode is tried to be read, even below the confidence.
+"""The score above which reading a barcode is attempted, even below the confidence.
 
 What can be read is a barcode, however low its score.
 """
@@ -86,7 +86,7 @@ class Run:
     config: Config
     detector: BatchDetector  # the first of the run's detectors
     # What is found out about detections: tracks, zones, lines, texts. Tracks begin at the run's
-    # confidence if --track says nothing else.
+    # confidence unless --track sets another.
     watched: Watched
     decode: DecodeOptions  # how images are decoded
 
@@ -100,7 +100,7 @@ class Run:
         """
         watched = config.watched
         if watched.track is not None and watched.track.conf is None:
-            # Tracks begin at the confidence of the run, if --track does not say another.
+            # Tracks begin at the confidence of the run unless --track sets another.
             track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
 

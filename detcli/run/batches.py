@@ -228,7 +228,7 @@ class BatchDetector:
         helpers = []
         for _ in range(self.workers - 1):
             helper = copy.copy(self)  # with the same model and settings
-            # It gets single tiles, which are neither cropped to the region nor cut again.
+            # It gets individual tiles, which are neither cropped to the region nor cut again.
             helper._region = None  # noqa: SLF001 - the same class
             helper.tiling = None
             helper._open_backend(self.parsed_device)  # noqa: SLF001
@@ -476,7 +476,7 @@ class BatchDetector:
         return work.results()
 
     def _take_times_of_helpers(self) -> None:
-        """Add the times of the helpers to those of this detector, and let them begin anew."""
+        """Add the times of the helpers to those of this detector, and reset theirs."""
         for helper in self._helpers:
             helper_times = dict(helper.times)  # calls on other threads may add stages meanwhile
             for stage, seconds in helper_times.items():

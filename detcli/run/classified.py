@@ -344,10 +344,10 @@ def _score_of(row: dict[str, str]) -> float | None:
 
 
 def crops_of(record: RecordJson) -> dict[int, str]:
-    """Return the files of --save-crops that a record names, by the number of their detection.
+    """Return the files of --save-crops that a record names, by the index of their detection.
 
-    A crop is called `person/bus_0.jpg`: in the folder of its class, a name that ends with the
-    number of the detection. Other files that were saved for the record are left out.
+    A crop is called `person/bus_0.jpg`: in the folder of its class, a name that ends with the index
+    of the detection. Other files that were saved for the record are left out.
     """
     detections = record.get("detections", [])
     crops: dict[int, str] = {}

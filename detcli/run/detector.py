@@ -123,7 +123,7 @@ class Detector:
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
         """
-        # Without `__init__`, which would open the model anew.
+        # Without `__init__`, which would open the model again.
         clone = type(self).__new__(type(self))
         vars(clone).update(vars(self))
         with _errors_in_python_words():
@@ -163,7 +163,7 @@ class Detector:
             Detections, or a list of them, in pixels of each image.
 
         Raises:
-            TypeError: It is something else, such as None, which OpenCV makes of a file that it
+            TypeError: It is something else, such as None, which OpenCV returns for a file that it
                 cannot read.
             ValueError: An array has the wrong shape or dtype, or an image of Pillow has a mode that
                 no file has.

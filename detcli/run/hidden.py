@@ -35,7 +35,7 @@ class HiddenClasses:
         self._classes = frozenset(outputs.blur)
         self._outputs = outputs
         self.unseen = list(outputs.blur)  # classes to hide that no detection was of so far
-        self._tracks: set[tuple[str, int | None]] = set()  # sources and numbers of hidden tracks
+        self._tracks: set[tuple[str, int | None]] = set()  # sources and ids of hidden tracks
 
     def __bool__(self) -> bool:
         return bool(self._classes)
@@ -43,8 +43,8 @@ class HiddenClasses:
     def boxes_to_hide(self, record: RecordJson) -> Boxes:
         """Collect the boxes of a record's detections that are to be hidden.
 
-        This also notes the tracks of these detections, as `without_texts` hides all texts on them,
-        and removes the classes in the record from `unseen`.
+        This also records the tracks of these detections, as `without_texts` hides all texts on
+        them, and removes the classes in the record from `unseen`.
 
         Returns:
             `(N, 4)` x1, y1, x2, y2 in pixels of the image.
@@ -62,7 +62,7 @@ class HiddenClasses:
         return np.array(boxes, np.float32).reshape(-1, 4)
 
     def noting_tracks(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
-        """Yield the same records, and note first which tracks in each are hidden.
+        """Yield the same records, after storing which tracks in each are hidden.
 
         A page may leave records out, such as those without an image. A track that is hidden in one
         of them is hidden in the others, too.
@@ -228,7 +228,7 @@ class SeenClasses:
         )
 
     def _names_of_models(self) -> Iterator[Sequence[str]]:
-        """Yield the class names of the models in the records, as far as their files are here.
+        """Yield the class names of the models in the records whose files are on this machine.
 
         Only the models that detcli knows by name are looked up, and none is downloaded.
         """

@@ -62,7 +62,7 @@ def read_megadetector(path: Path, name: str, finder: Finder) -> Iterator[RecordJ
         finder: Finds the images whose sizes are missing in the file.
 
     Raises:
-        UsageError: The file is something else, or the size of an image cannot be found.
+        UsageError: The file has a different format, or the size of an image cannot be found.
         OSError: It cannot be read.
     """
     finder.records_folder = path.parent
@@ -321,10 +321,10 @@ def _is_video_entry(source: str, entry: Fields) -> bool:
 
 
 def _processed_frames(where: str, entry: Fields) -> set[int]:
-    """Return the numbers of the frames that an entry lists as processed; empty if it lists none.
+    """Return the frame numbers that an entry lists as processed; empty if it lists none.
 
     Raises:
-        ValueError: Its list is something else.
+        ValueError: It is not a list of frame numbers.
     """
     processed = entry.get("frames_processed") or []
     if not isinstance(processed, list):
@@ -357,7 +357,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def _frame_number(value: Any) -> int:  # noqa: ANN401 - JSON
-    """Check that a value is the number of a frame; raises ValueError for others."""
+    """Check that a value is a frame number; raises ValueError for others."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is not the number of a frame"[:80])
     return value

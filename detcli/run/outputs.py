@@ -79,7 +79,7 @@ class OpenSinks(NamedTuple):
     """The sinks of a run, and what the file of --resume says about its inputs."""
 
     sinks: list[Sink]
-    skip: Skip  # tells whether to skip an input, as an earlier run has its record
+    skip: Skip  # returns whether to skip an input, as an earlier run has its record
     # the same for the path of an image file, see `Journal.skip_file`; None without an earlier run
     skip_file: SkipFile | None
 
@@ -164,7 +164,7 @@ def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> No
     """
     outputs = config.outputs
     folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
-    if outputs.resume is not None:  # otherwise the page begins anew, without earlier images
+    if outputs.resume is not None:  # otherwise the page starts again, without earlier images
         folders.append(outputs.report)
     hidden_ids = class_ids(outputs.blur, class_names) or ()
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden_ids)]
@@ -349,10 +349,9 @@ class _SinkOpener:
             show_reading: Shows the progress of reading a large journal.
 
         Returns:
-            Two functions that tell whether the journal has the record of an input already: one
-            takes any input, the other one only the path of an image file, see
-            `Journal.skip_file`. If it does, the output folders note that they have the input's
-            files, too.
+            Two functions that return whether the journal already has the record of an input: one
+            takes any input, the other only the path of an image file, see `Journal.skip_file`. If
+            it does, the output folders also record that they have the files of the input.
         """
         from detcli.sink.journal import Journal
 
@@ -431,7 +430,7 @@ class _SinkOpener:
         return file
 
     def _open_folder(self, path: Path) -> "OutputFolder":
-        """Open a folder to write files to, which are named after the inputs, and note it.
+        """Open a folder to write files to, which are named after the inputs, and remember it.
 
         If --save names a folder of inputs, annotated copies lie beside their originals. So they get
         different names, by which later runs recognise that they are not inputs, and a warning says

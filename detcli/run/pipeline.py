@@ -298,7 +298,7 @@ class Pipeline:
             worker.opened.wait(STALL_TIMEOUT_S)
 
         # A worker that fails sends its error as a message. All records have been yielded, so any
-        # other message that is left tells nothing new.
+        # other message that is left is irrelevant.
         while not self._messages.empty():
             message = self._messages.get()
             if isinstance(message, DetcliError):

@@ -12,7 +12,7 @@ from detcli.data.record import Record
 
 
 class Records(Iterator[Record]):
-    """The records that `predict` gives, one after the other; closing it ends what reads ahead.
+    """The records that `predict` yields, one after the other; closing it ends what reads ahead.
 
     A context manager. It is closed by leaving its `with` block, by `close`, after the last record,
     when nothing refers to it any more, by closing its detector, and by the end of the interpreter.

@@ -84,7 +84,7 @@ class RepeatsPage:
         self._finder = finder
         self._hidden = hidden
 
-        # What is needed of each record, by its number: the groups whose tile has its image, and
+        # What is needed of each record, by its index: the groups whose tile has its image, and
         # whether a group has to name its image.
         self._groups_by_shown_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
         self._records_to_name: set[int] = set()
@@ -100,8 +100,8 @@ class RepeatsPage:
     def write(self, records: Iterable[tuple[RecordJson, Boxes]]) -> None:
         """Read the records, and add all groups to the page, which has to be closed afterwards.
 
-        While records are read, the images for tiles are stored, and the names of images noted. Only
-        then are the groups added, since a group may name an image that comes after its tile.
+        While records are read, the images for tiles are stored, and so are the names of images.
+        Only then are the groups added, since a group may name an image that comes after its tile.
 
         Args:
             records: The records that the groups were found in, read again from the beginning, each

@@ -49,7 +49,7 @@ PEEK_BYTES = 4096  # of a file, in which its format shows
 class OtherFormat:
     """A format that records are read from, other than those with a record on each line."""
 
-    is_format: Callable[[bytes], bool]  # tells it by the first bytes of a file
+    is_format: Callable[[bytes], bool]  # recognises it by the first bytes of a file
     # yields the records of a file: its path, what to call it in messages, what finds images
     read: "Callable[[Path, str, Finder], Iterator[RecordJson]]"
 

@@ -187,7 +187,7 @@ def default_conf_thresholds(contract: Contract) -> npt.NDArray[np.float32]:
 def crowd_selection(
     selection: SelectionOptions, default_thresholds: npt.NDArray[np.float32], crowd: int
 ) -> SelectionOptions:
-    """Make the selection whose detections are counted to tell whether an image shows a crowd.
+    """Make the selection whose detections are counted to decide whether an image shows a crowd.
 
     It is the user's selection without the filters: it has all classes, the confidence that the
     model recommends, and enough detections for a crowd. So the filters do not change which images

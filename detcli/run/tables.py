@@ -116,7 +116,7 @@ def _records(
 def _parsed_rows(
     rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
 ) -> Iterator[_ParsedRow]:
-    """Yield the rows of a table, with their numbers and their cells converted to fields.
+    """Yield the rows of a table, with their row numbers and their cells converted to fields.
 
     Args:
         rows: The cells of each row by the name of their column.
@@ -143,7 +143,7 @@ def _row_error(row_number: int, name: str, reason: Exception) -> UsageError:
 
 
 def _record_key(row: _ParsedRow) -> tuple[Any, ...]:
-    """Return what tells the rows of one record from those of the next."""
+    """Return what distinguishes the rows of one record from those of the next."""
     return tuple(row.fields.get(name) for name in ("index", "source", "input", "frame", "time"))
 
 

@@ -77,14 +77,14 @@ class Shard:
     number: int
     first: int  # how many names the shards before it have
     names: tuple[Name, ...]
-    run: str  # the hash of its manifest, by which its part is known to belong to it
+    run: str  # the hash of its manifest, which shows that a part belongs to it
     fingerprint: str = ""  # of what makes its part, see `fingerprint_of`
-    inputs: tuple[int, ...] = ()  # the numbers of the names in the run, if they are not all
+    inputs: tuple[int, ...] = ()  # the indices of the names in the run, if they are not all
     attempt: int = 0  # of --retry-failed, whose part then has only these names
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers of its names in the run."""
+        """The indices of its names in the run."""
         return self.inputs or range(self.first, self.first + len(self.names))
 
 
@@ -298,9 +298,9 @@ class Manifest:
     def _add_section(self, name: str) -> None:
         """Open and check a file of the manifest, add it to the sections, and count what it has.
 
-        The number of shards and `name_count` rise by those of the file. It stays open as long as
-        this object lives, since names are read from it later: a file of a bucket would have to be
-        downloaded again.
+        The number of shards and `name_count` increase by those of the file. It stays open as long
+        as this object lives, since names are read from it later: a file of a bucket would have to
+        be downloaded again.
 
         Args:
             name: The name of the file in the output folder.
@@ -359,7 +359,7 @@ class Manifest:
             name: The name of this file.
 
         Raises:
-            UsageError: The file before has the same number, or one is missing between them.
+            UsageError: The previous file has the same number, or one is missing between them.
         """
         expected_number = len(self._sections)
         is_duplicate = number < expected_number

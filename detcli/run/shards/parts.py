@@ -33,7 +33,7 @@ DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, Memo
 """What reading a damaged file may raise, besides OSError."""
 
 END = 1 << 16
-"""Bytes at the end of a part that tell what it is."""
+"""How many bytes at the end of a part are enough to see what it is."""
 
 
 class TornError(Exception):
@@ -123,8 +123,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     """Yield the records in the file of a shard, and check them against the digest at its end.
 
-    It is a file of JSON Lines. Its last line also has what tells that it is complete: the number
-    of records, their SHA-256, and the shard and run that it belongs to.
+    It is a file of JSON Lines. Its last line also shows that it is complete: the number of records,
+    their SHA-256, and the shard and run that it belongs to.
 
     Args:
         store: The output folder of the run, perhaps in an object store.
@@ -290,7 +290,7 @@ class Merge:
     """The records of all parts, one after the other; memory does not grow with their number."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Prepare to read the parts, and note in `faults` which are missing."""
+        """Prepare to read the parts, and list in `faults` which are missing."""
         self.count = 0  # records so far
         self.failed: Counter[str] = Counter()  # those with an error, by its kind
         self.faults: list[Fault] = []  # complete after the last record
@@ -314,7 +314,7 @@ class Merge:
     def __iter__(self) -> Iterator[RecordJson]:
         """Yield the records of all shards, as a run that is not cut into shards prints them.
 
-        A file of records that is damaged is noted in `faults`, and the next one is read.
+        A damaged file of records is listed in `faults`, and the next one is read.
         """
         # A file that had changed when the run was extended is in two shards; the last one is used.
         last_shards = self._manifest.last_shards_of_repeated_names()

@@ -79,7 +79,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         files = ray.put(model)
         cores_of_actor = cores
         gpus_of_actor = 0
-        if on_gpu:  # then GPUs are what limits the number of actors
+        if on_gpu:  # then GPUs limit the number of actors
             cores_of_actor = 0
             gpus_of_actor = 1
         actor_class = ray.remote(
@@ -95,7 +95,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         def start_actor(_index: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
             """Start a worker on any node of the cluster but those on which one was lost before.
 
-            The worker begins when a node has room for it. A thread is started that listens to it.
+            The worker begins when a node has room for it. A thread that listens to it is started.
 
             Args:
                 _index: The index of the worker. Not used, as all actors are started alike.

@@ -23,7 +23,7 @@ from detcli.run.shards.work import Done, Task
 from detcli.source.listing import meta_of, source_of
 
 DEATHS = 3
-"""Deaths after which a shard is processed name by name, and a single name counts as their cause."""
+"""Deaths after which a shard is processed name by name, and one name is taken as their cause."""
 
 STARTS = 5
 """How often in a row a worker may be lost without a shard in hand before it is not replaced."""
@@ -99,11 +99,11 @@ class Schedule:
         return bool(self._held.get(worker))
 
     def next_task(self, worker: WorkerId) -> Task | None:
-        """Choose the next task of a worker, and note that the worker holds it.
+        """Choose the next task of a worker, and record that the worker holds it.
 
         Suspects, the tasks over which a worker has died, come before the shards that wait. A task
-        whose records are published already, by another run or by a worker that died before it
-        said so, is dropped.
+        whose records are already published, by another run or by a worker that died before it said
+        so, is dropped.
 
         Args:
             worker: The worker. It may still hold the previous task, as it asks for the next one
@@ -169,7 +169,7 @@ class Schedule:
         return finished.counts
 
     def failed(self, worker: WorkerId, task: Task) -> None:
-        """A worker has given up a task, which stays to be done."""
+        """A worker has given up a task, which remains to be done."""
         self._held[worker].remove(task)
         if self._is_suspect(task):
             self._suspects.append(task)

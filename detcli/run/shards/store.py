@@ -28,16 +28,16 @@ from detcli.storage.objects import Address, Bucket, checked
 CHUNK = 1 << 20
 
 NOTE = "_working-"
-"""How the names of files begin that say which shards are being processed, for a time."""
+"""The prefix of the names of temporary files that say which shards are being processed."""
 
 MAX_NOTE_BYTES = 1 << 24
-"""The size of a note that a run leaves of the shards that it has in hand."""
+"""The maximum size of the note in which a run lists the shards that it is processing."""
 
 RENEW_S = 20.0
-"""How often a process writes its note anew, to show that it is still alive."""
+"""How often a process rewrites its note, to show that it is still alive."""
 
 MAX_NOTE_AGE_S = 3 * RENEW_S
-"""A note that is older was left behind by a process that is gone."""
+"""An older note was left behind by a process that has ended."""
 
 
 class LocalFolder:
@@ -71,7 +71,7 @@ class LocalFolder:
         """When the files whose names begin so were published, in seconds since 1970."""
         times = {}
         for name in self.names():
-            with contextlib.suppress(FileNotFoundError):  # a note that is gone by now
+            with contextlib.suppress(FileNotFoundError):  # a note that has been removed meanwhile
                 if name.startswith(begins):
                     times[name] = (self._path / name).lstat().st_mtime
         return times
@@ -250,7 +250,7 @@ def open_store(path_or_address: str) -> Store:
 
 
 def noted_shards(store: Store, note: str) -> set[int]:
-    """The shards that a run has in hand, as its note says; none if that is gone or damaged."""
+    """The shards that a run is processing, as its note says; none if that is gone or damaged."""
     with contextlib.suppress(StoreError, ValueError, TypeError), store.open(note) as file:
         numbers = json.loads(read_bounded(file, MAX_NOTE_BYTES))
         return {int(number) for number in numbers}

@@ -85,7 +85,7 @@ class Ready:
 
 @frozen
 class Progress:
-    """The number of records a worker has made since its last report."""
+    """The number of records that a worker has made since its last report."""
 
     records: int
 
@@ -190,8 +190,8 @@ class _OpenTask:
     def _fields(self, record: Record) -> RecordJson:
         """Return the fields that a record has in the part.
 
-        The stamp of a file tells whether the file has changed since. The manifest has it, so that
-        parts leave it out; but a file that --retry-failed reads again may have another one by now.
+        The stamp of a file shows whether the file has changed since. The manifest has it, so parts
+        leave it out; but a file that --retry-failed reads again may have a different one by now.
         """
         fields = record.to_json()
         in_part = self.task.part is not None
@@ -331,7 +331,7 @@ class _Worker:
             self._tell(Failed(task, open_task.outage, have_most_failed))
 
     def _publish(self, writer: PartWriter, part: str) -> None:
-        """Publish a part, unless the folder is not there: it would be made anew."""
+        """Publish a part, unless the folder is missing: it would be created again."""
         if not self._store.exists(FIRST_MANIFEST):  # it is not mounted
             raise PlaceError(
                 f"{self._store} has no {FIRST_MANIFEST} here",

@@ -54,7 +54,7 @@ class Ended:
 
 
 WorkerEvent = WorkReport | More | DetcliWarning | DetcliError | Ended
-"""What a worker tells; an error is one that another worker would have too, and ends the run."""
+"""What a worker reports; an error is one that other workers would have too, and ends the run."""
 
 
 @frozen
@@ -135,9 +135,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 worker.end()
 
     def ready(self) -> Ready:
-        """Wait until the first worker has opened its detectors, and return what it then tells.
+        """Wait until the first worker has opened its detectors, and return what it then reports.
 
-        If it dies before, another one is started in its place.
+        If it dies first, another one is started in its place.
         """
         while True:
             message = self._next_message()
@@ -156,7 +156,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             schedule: Chooses which task, some of the run's inputs, a worker gets next.
 
         Yields:
-            A `Progress` for each number of records that a worker has made, and the `Counts` of
+            A `Progress` whenever a worker reports how many records it has made, and the `Counts` of
             each shard that is complete: what became of its inputs.
         """
         for index in range(1, min(self._count, schedule.total)):  # worker 0 runs already
