@@ -2,8 +2,8 @@
 
     detector -> records -> watch -> sinks
 
-Before all else, they lose the detections that are to be ignored. A run has one `Watcher`, which
-gets its records in order.
+First of all, they lose the detections that are to be ignored. A run has one `Watcher`, which gets
+its records in order.
 """
 
 from collections.abc import Callable
@@ -37,9 +37,9 @@ class Watcher:
         """Prepare the steps that the user asked for, in the order in which they are done.
 
         A step is a function that returns a changed copy of a record, for example with tracks, or
-        without ignored detections. Each step works on what the earlier ones return: tracks are
-        only of detections that are not ignored, and lines are crossed by tracks. The module of a
-        step is only loaded here, as some load slow libraries.
+        without ignored detections. Each step works on what the earlier ones return: only detections
+        that are not ignored get tracks, and lines are crossed by tracks. The module of a step is
+        only loaded here, as some load slow libraries.
 
         Args:
             watched: Which steps, and their options.

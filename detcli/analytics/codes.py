@@ -53,7 +53,7 @@ READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # the classes whose barcodes ca
 
 MIN_LOCATED_IOU = 0.5  # lowest IoU with a detection's box for a located barcode to belong to it
 
-# Pixels an image that are read in enhanced crops and below the confidence: no clock, so that a
+# Pixels per image that are read in enhanced crops and below the confidence: not a clock, so that a
 # busy machine reads the same. About 0.4 seconds.
 PIXEL_BUDGET = 4 << 20
 
@@ -122,7 +122,7 @@ class Codes:
 
 
 class _BarcodeAssignment:
-    """Assigns barcodes to the detections of an image, while they are searched and read.
+    """Assigns barcodes to the detections of an image, while they are located and read.
 
     Detections are named by their indices.
     """
@@ -183,7 +183,7 @@ class _BarcodeAssignment:
         Returns:
             The barcode in its box, marked as confirmed. None if the box has no barcode of its
             class that can be read. Also None if the box has the barcode of another detection: both
-            detections are then of the same object.
+            detections then show the same object.
         """
         box = detection.xyxy[0]  # (4,)
         class_name = detection.names[detection.class_id[0]]
@@ -412,7 +412,7 @@ def _with_undetected(
 def _with_added(detections: Detections, added: Sequence[Barcode]) -> Detections:
     """Insert detections of barcodes before all others.
 
-    Their score is 1, as what could be read is there for certain.
+    Their score is 1, as what could be read is certain to exist.
     """
     assert detections.symbols is not None  # noqa: S101 - for the type checker
     boxes = [_box_around(barcode) for barcode in added]

@@ -1,6 +1,6 @@
-"""Crops of an image around a box, in the ways in which its barcode may become readable.
+"""Crops of an image around a box, in forms that may make its barcode readable.
 
-As they are, turned upright and enlarged; then with other contrast and sharpness.
+As they are, turned upright and enlarged; then with different contrast and sharpness.
 """
 
 import math
@@ -59,7 +59,7 @@ class Crop:
 
 
 def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
-    """Yield the crops of a box in which its barcode may be readable, the cheapest first.
+    """Yield crops of a box in which its barcode may be readable, the cheapest first.
 
     In each size, from that of the image to four times as large, the crop comes first as it is,
     and then turned upright, if it is tilted. Nothing comes if the box is outside of the image.
@@ -191,7 +191,7 @@ def _enlarged(grey: Grey, times_x: int, times_y: int) -> Grey:
 
 
 def _doubled(grey: Grey) -> Grey:
-    """Enlarge an image to twice its size, unless it is large already."""
+    """Enlarge an image to twice its size, unless it is already large."""
     if max(grey.shape) >= DOUBLED:
         return grey
     return _enlarged(grey, 2, 2)
@@ -221,7 +221,7 @@ def _with_flat_background(grey: Grey) -> Grey:
     return as_grey(cv2.divide(grey, background, scale=160))
 
 
-# How crops are changed that could not be read otherwise; docs/benchmark.md has what each reads.
+# How crops that could not be read otherwise are changed; docs/benchmark.md has what each reads.
 ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
     "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
     "CLAHE at twice the size": lambda grey: _with_even_contrast(_doubled(grey)),

@@ -71,12 +71,12 @@ class Ignoring:
     def _ignored_by(self, polygon: Points, boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
         """Determine which boxes are ignored because of one polygon.
 
-        A box is ignored if at least `_min_share` of its area is in the polygon. Without that
+        A box is ignored if at least `_min_share` of its area is in the polygon. If there is no such
         limit, it is ignored if the middle of its lower side is in the polygon.
 
         Args:
             polygon: `(K, 2)`, its corners in pixels.
-            boxes: `(N, 4)`, which are cut off at the edges of the image first.
+            boxes: `(N, 4)`, which are clipped to the image first.
             size: Height and width of the image.
 
         Returns:
@@ -89,10 +89,10 @@ class Ignoring:
     def _warn_of_misplaced(self, zone: Zone, polygon: Points, source: str, size: Size) -> None:
         """Warn if a polygon probably does not apply as the user meant, once for each polygon.
 
-        There are two such cases. The polygon may lie outside of the image, perhaps as its corners
-        were measured in images of a different size. Or the user may have named it after a folder to
-        ignore it in the images of that folder only, for which a pattern such as `NAME/**` is
-        needed.
+        There are two such cases. The polygon may lie outside of the image, perhaps because its
+        corners were measured in images of a different size. Or the user may have named it after a
+        folder to ignore it in the images of that folder only, for which a pattern such as `NAME/**`
+        is needed.
 
         Args:
             zone: The polygon as the user gave it.
@@ -121,7 +121,7 @@ class Ignoring:
 
 
 def shares_inside(boxes: Boxes, polygon: Points) -> npt.NDArray[np.float64]:
-    """Compute which share of each box's area is in a polygon.
+    """Compute the fraction of each box's area that is in a polygon.
 
     Where edges of the polygon cross each other, what they enclose twice is outside (the even-odd
     rule).
@@ -250,8 +250,8 @@ def _crossing_heights(
         # How far along the first edge the lines through both edges meet: 0 is its start, 1 its end.
         position = _cross_product(between_starts, second_edge) / determinant
         if 0 < position < 1:
-            # That the point is on the second edge, too, is not checked, as the caller is not
-            # disturbed by additional heights.
+            # Whether the point is also on the second edge is not checked, as additional heights do
+            # no harm.
             heights.append(starts[first, 1] + position * first_edge[1])
     return np.array(heights, np.float64)
 

@@ -61,15 +61,15 @@ def marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of 
 
 
 def load_dictionary(name: str) -> Any:  # noqa: ANN401 - of OpenCV
-    """Return OpenCV's dictionary of markers with a name, such as `DICT_4X4_50`."""
+    """Return OpenCV's dictionary of markers with the given name, such as `DICT_4X4_50`."""
     return cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name))
 
 
 def _smallest_dictionary(dictionary: str, number: int) -> str:
-    """Return the smallest dictionary of a family that has a marker of this number.
+    """Return the smallest dictionary of a family that has the marker with this number.
 
-    The dictionaries of a family begin with the same markers: number 60 of `DICT_4X4_1000` is that
-    of `DICT_4X4_100`, too, and `DICT_4X4_50` does not have it.
+    The dictionaries of a family begin with the same markers: number 60 of `DICT_4X4_1000` is also
+    that of `DICT_4X4_100`, and `DICT_4X4_50` does not have it.
     """
     family, _, size = dictionary.rpartition("_")
     if size != str(SIZES[-1]):  # the only dictionary of its family

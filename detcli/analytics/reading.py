@@ -32,7 +32,7 @@ CLASSES = {
 }
 """The class of a format or symbology of zxing-cpp, as the bundled model names it; else `LINEAR`."""
 
-SLACK = 0.1  # of a box's sides, by which the middle of a barcode may lie outside
+SLACK = 0.1  # fraction of a box's sides by which the middle of a barcode may lie outside
 
 BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogram)
 TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentType.ISO15434}
@@ -59,7 +59,7 @@ def read(crop: Crop, binarizer: Any = BINARIZERS[0]) -> Iterator[Barcode]:  # no
 
     Args:
         crop: The crop.
-        binarizer: How zxing-cpp makes a black and white image of it.
+        binarizer: How zxing-cpp makes it black and white.
 
     Yields:
         Barcodes whose corners are points of the whole image.
@@ -210,8 +210,8 @@ class _Attempt(NamedTuple):
     crop: Crop
 
     is_trusted: bool
-    """Whether a linear code counts if only this crop reads it. Otherwise another crop has to give
-    the same text, and reading the crop is paid for from the budget."""
+    """Whether a linear code is accepted if only this crop reads it. If not, another crop has to
+    give the same text, and reading the crop uses the budget."""
 
 
 def _attempts(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[_Attempt]:

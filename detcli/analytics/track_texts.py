@@ -70,7 +70,7 @@ def _with_text_of_track(
 
 
 def _forget_oldest(last_read_by_track: "dict[int, Barcode]") -> None:
-    """Forget the tracks that were not seen for longest, until `REMEMBERED` are left."""
+    """Forget the tracks that have not been seen for longest, until `REMEMBERED` are left."""
     while len(last_read_by_track) > REMEMBERED:
         oldest_number = next(iter(last_read_by_track))  # the tracks seen last come last
         del last_read_by_track[oldest_number]

@@ -32,15 +32,16 @@ CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort
 
 LOST_S = 1.0  # how long an object may be out of sight and still get its id back
 
-LOST_FRAMES = 5  # for at least as many frames it may be out of sight, even if they are far apart
+LOST_FRAMES = 5  # it may be out of sight for at least this many frames, even if they are far apart
 
 # Frames per second of the clock that trackers are given. The motion models of trackers are tuned
-# for this rate, so frames that come at another rate are made to look as if they came at this one.
+# for this rate, so frames that come at a different rate are made to look as if they came at this
+# one.
 RATE = 30.0
 
-GAPS = 5  # the usual interval between frames is the median of as many
+GAPS = 5  # the usual interval between frames is the median of this many
 
-# Least values, for sources whose times stand still.
+# Minimum values, for sources whose times stand still.
 MIN_GAP_S = 0.001  # of the usual interval
 MIN_FRAMES_OF_GAP = 0.1  # of a step of the tracker's clock, in frames
 
@@ -70,7 +71,7 @@ class Tracks:
         self._videos = PerVideo(lambda record: VideoTracks(options, record))
 
     def add(self, record: Record, image: Image, detections: Detections) -> Record:
-        """Return a copy of a record whose detections have the numbers and classes of their tracks.
+        """Return a copy of a record whose detections have the ids and classes of their tracks.
 
         The traces of the tracks are added to its overlay, which is drawn. A record that is not a
         frame of a video is returned unchanged.
@@ -89,7 +90,7 @@ class Tracks:
 
 @dataclass(eq=False, slots=True)
 class TrackState:
-    """Where an object was in the last frames, and of which classes its detections were."""
+    """Where an object was in the last frames, and which classes its detections had."""
 
     # the middle of the lower side of its box in each of the last frames, the newest last
     points: deque[Points] = field(default_factory=lambda: deque(maxlen=TRACE_FRAMES))
@@ -255,7 +256,7 @@ class VideoTracks:
         return older_ids
 
     def _begin_traces(self, size: Size) -> None:
-        """Let the trace of a new track begin where its object was seen first.
+        """Let the trace of a new track begin where its object was first seen.
 
         A trace is the list of points where an object was. A tracker gives an object an id only when
         it sees it for the second time; until then its track is tentative and has the id -1. So the
@@ -363,9 +364,9 @@ class VideoTracks:
         share a detector, so each gets fewer frames with every stream that joins. So a clock is kept
         for the tracker, on which the usual interval between frames takes 1 / RATE seconds. If
         frames usually come every 0.1 seconds, a pause of 0.3 seconds is three frames, and the clock
-        goes on by 3 / RATE seconds.
+        advances by 3 / RATE seconds.
 
-        Also sets for how long on this clock the tracker lets an object be out of sight.
+        Also sets how long, on this clock, the tracker lets an object be out of sight.
 
         Args:
             time_s: The time of the frame in the source, in seconds; None if it is unknown.
@@ -381,7 +382,7 @@ class VideoTracks:
             self._intervals_s.append(interval_s)
         usual_interval_s = self._usual_interval_s()
 
-        # The clock goes on a little even if the time of the source stands still or goes back.
+        # The clock advances a little even if the time of the source stands still or goes back.
         elapsed_frames = max(interval_s / usual_interval_s, MIN_FRAMES_OF_GAP)
         self._clock_s += elapsed_frames / RATE
 

@@ -26,7 +26,7 @@ from detcli.data.record import Record
 LEFT, RIGHT = "left", "right"
 
 REMEMBERED = 10_000
-"""Tracks whose last point is known, those that were seen last; a stream may never end."""
+"""Maximum number of tracks whose last point is kept, as a stream may never end."""
 
 
 Point = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ Point = npt.NDArray[np.float64]
 
 
 class CrossedLines:
-    """Tells for each detection which lines its track has crossed since it was last seen."""
+    """Adds to each detection the lines that its track has crossed since it was last seen."""
 
     def __init__(self, lines: Sequence[Shape]) -> None:
         self._lines = lines
@@ -80,7 +80,7 @@ def _count_crossings(
     Args:
         crossings: What has been counted for this line so far; the tracks are added.
         ends: `(2, 2)`, the start and the end of the line, x and y each.
-        track_numbers: The track of each detection; -1 without a track.
+        track_numbers: The track of each detection; -1 if it has none.
         traces: `(K, 2)`, the points where each track has been, by its id.
 
     Returns:
@@ -155,7 +155,7 @@ def _step_crosses_line(step: tuple[Point, Point], line: tuple[Point, Point]) -> 
     very end of the line crosses it. A step that only begins or ends on the line does not.
 
     Args:
-        step: Where the track was before, and where it is now.
+        step: Where the track was before and where it is now.
         line: The start and the end of the line.
     """
     before, now = step
@@ -188,7 +188,7 @@ def _offset_from_line(start: Point, end: Point, point: Point) -> float:
 
 
 class Zones:
-    """Tells for each detection in which polygons the middle of its lower side is."""
+    """Adds to each detection the polygons that the middle of its lower side is in."""
 
     def __init__(self, zones: Sequence[Shape]) -> None:
         self._zones = zones
@@ -216,9 +216,9 @@ class Zones:
         )
 
     def _warn_outside(self, record: Record, size: Size, zone: Shape, polygon: Points) -> None:
-        """Warn, once for each zone, if a zone lies wholly outside of an image.
+        """Warn, once for each zone, if a zone lies wholly outside an image.
 
-        Perhaps its pixels are those of images of a different size.
+        Perhaps its pixels refer to images of a different size.
 
         Args:
             record: The record of the image.

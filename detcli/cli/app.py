@@ -150,7 +150,7 @@ class Commands(Group):
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the command, and turn the exception that ends it into a message and an exit code.
 
-        Any exception is reported as a DetcliError, but for those with which Typer ends itself.
+        Any exception is reported as a DetcliError, except for those with which Typer ends.
         """
         interrupts.begin()
         try:

@@ -1,4 +1,4 @@
-"""Commands from options: a Typer signature, and how a Config is made of what was typed.
+"""Commands from options: a Typer signature, and how a Config is made from what was typed.
 
     @command(Runtime, override_option("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
@@ -33,13 +33,13 @@ from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 from detcli.core.text import public_name
 
 DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
-"""Options that make what was measured without them say nothing."""
+"""Options that invalidate what was measured without them."""
 
 RAW_VALUES = "detcli.raw_values"
 """Key in Click's `context.meta`: the options that are set, each with its raw value."""
 
 MAX_QUOTED_WORDS = 3
-"""How many unexpected words an error quotes at most; a glob may have made thousands."""
+"""The maximum number of unexpected arguments that an error quotes; a glob may make thousands."""
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
@@ -48,11 +48,11 @@ COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
     "device": complete_device,
     "model": complete_model,
 }
-"""Shell completion of options of Config, which is in a lower layer than what completes them."""
+"""Shell completion of options of Config, which is in a lower layer than the completion."""
 
 
 OptionOverride = tuple[str, Mapping[str, Any]]
-"""The name of an option that a command takes with changes, and these."""
+"""The name of an option that a command takes with changes, and the changes."""
 
 
 def override_option(name: str, **changes: Any) -> OptionOverride:
@@ -252,7 +252,7 @@ class _CommandCall:
             context: Click's context of the call.
             typed: The values that Typer has read from the command line, by name of the option.
             toml_entries: The entries of detcli.toml, by name of the option. Those that this command
-                does not take are left out.
+                does not take are ignored.
         """
         is_quiet = typed.get("quiet")
         if self._configurable_names and not is_quiet:
@@ -444,7 +444,7 @@ def _typer_argument(option: Option, typer_arguments: Mapping[str, Any]) -> inspe
 
 
 def _shared_typer_arguments(option: Option) -> dict[str, Any]:
-    """Collect the arguments that `typer.Option` and `typer.Argument` get alike for an option.
+    """Collect the arguments that both `typer.Option` and `typer.Argument` get for an option.
 
     They are its help, the panel of the help that shows it, and what completes its value in the
     shell.
@@ -513,7 +513,7 @@ def _reword_for_command_line(
 
 
 class Command(CommandHelp):
-    """Click's object for one command, made of a function that `command` has decorated.
+    """Click's object for one command, made from a function that `command` has decorated.
 
     An error of a run names the options that it is about.
     """

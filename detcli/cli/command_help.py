@@ -33,7 +33,7 @@ class CommandHelp(Help, TyperCommand):
         self._is_brief = False
         self.options: dict[str, Option] = getattr(self.callback, "options", {})
         for param in self.params:
-            if param.name in self.options:  # else Typer from 0.29 on loads pydantic
+            if param.name in self.options:  # otherwise Typer 0.29 and later loads pydantic
                 vars(param)["process_value"] = lambda _, value: value
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002

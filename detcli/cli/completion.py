@@ -1,4 +1,4 @@
-"""Completion in the shell, by Typer's scripts: candidates, and what bash needs for colons."""
+"""Shell completion with Typer's scripts: candidates, and what bash needs for colons."""
 
 import contextlib
 import importlib.util
@@ -73,7 +73,7 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - 
     disk.
 
     Args:
-        ctx: Click's context, with the options that are on the line already.
+        ctx: Click's context, with the options that are already on the line.
         incomplete: The word so far, perhaps with classes before it, as in "car,pe".
 
     Returns:
@@ -167,7 +167,7 @@ def bash_words() -> Iterator[None]:
 
     When the user presses Tab, bash runs detcli with the words of the line in environment variables,
     and Typer prints candidates for the last word. But bash cuts a word at colons and equals signs,
-    `cuda:1` into `cuda`, `:` and `1`, and replaces only the last piece by a candidate.
+    `cuda:1` into `cuda`, `:` and `1`, and replaces only the last piece with a candidate.
 
     So this joins the pieces again, and changes the variables for Typer. What Typer prints in the
     block is held back. After the block it is printed without the pieces that bash does not replace:
@@ -236,8 +236,8 @@ def _quote_for_bash(candidate: str, quote: str) -> str:
 
     Args:
         candidate: The candidate.
-        quote: The first character of the word on the line: the word is inside of quotation marks
-            if this is one.
+        quote: The first character of the word on the line: the word is inside quotation marks if
+            this is one.
     """
     if quote == "'":
         return candidate.replace("'", "'\\''")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_PRINTED = 20
-"""How many errors and warnings of inputs a run says one by one."""
+"""How many errors and warnings of inputs a run prints one by one."""
 
 PATIENCE_S = 1.0
 """A message waits this long for the reader of stderr, once; then messages are dropped."""
@@ -125,7 +125,7 @@ class _LossyStream(io.RawIOBase):
 
 
 def _divert_libraries(*, to_log: bool) -> None:
-    """Redirect what native libraries print on stderr, descriptor 2, away from the terminal.
+    """Redirect what native libraries print to stderr, descriptor 2, away from the terminal.
 
     They print warnings about damaged images, for example, which the records report anyway. The
     messages of detcli still arrive: `protect_stderr` has made a copy of the descriptor for them.
@@ -170,7 +170,7 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
     """Reconstruct the error with which another process of detcli has ended.
 
     Args:
-        exit_code: The exit code of the process, which tells the class of the error.
+        exit_code: The exit code of the process, which determines the class of the error.
         stderr: What it printed; the last message and its hint are those of the error.
     """
     messages_and_hints = re.findall(MESSAGE_AND_HINT, stderr, re.MULTILINE)
@@ -184,7 +184,7 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
 
 
 def _error_type(exit_code: int) -> type[DetcliError]:
-    """The class of errors that ends a command with this exit code."""
+    """Return the class of errors that ends a command with this exit code."""
     if exit_code != DetcliError.exit_code:
         for subclass in DetcliError.__subclasses__():
             if subclass.exit_code == exit_code:
@@ -295,7 +295,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
-    """Decide which messages are printed: of the log, of Python's warnings, and of libraries.
+    """Configure which messages are printed: of the log, of Python's warnings, and of libraries.
 
     Args:
         quiet: Print fatal errors only, for -q.

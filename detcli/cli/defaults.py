@@ -36,9 +36,9 @@ class RawValue(NamedTuple):
 def collect_values(
     options: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
 ) -> dict[str, RawValue]:
-    """Collect what a command's options are set to: on the line, else in a variable, else the file.
+    """Collect what a command's options are set to on the line, else in a variable or the file.
 
-    A value in a variable or the file is a default for many runs, which does not suit each of them.
+    A value in a variable or the file is a default for many runs, which does not suit all of them.
     It is dropped in a run that does not set another option that it needs, and in a run where an
     option on the line overrides it.
 
@@ -310,15 +310,14 @@ def _toml_types(option: Option) -> TomlTypes:
 
 
 def _join_toml_list(path: Path, option: Option, entries: list[Any]) -> str | None:
-    """Join a list of TOML to the text that would be typed on the command line: "car,bus".
+    """Join a TOML list into the string that would be typed on the command line: "car,bus".
 
     Args:
         path: The file, for error messages.
         option: The option, whose separator joins the entries.
         entries: The list.
 
-    Returns:
-        The text; None for an empty list, which sets nothing.
+    Returns: The string; None for an empty list, which sets nothing.
 
     Raises:
         UsageError: An entry is neither a string nor a number.

@@ -32,12 +32,12 @@ class Help:
     def get_help_option(self, ctx: Any) -> TyperOption | None:
         """The option --help."""
         help_option: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
-        if help_option is not None:  # Typer from 0.29 on would load pydantic to read its value
+        if help_option is not None:  # Typer 0.29 and later would load pydantic to read its value
             vars(help_option)["process_value"] = _show_help
         return help_option
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
-        """The first paragraph, whole: Typer would cut it to fit into a line."""
+        """The first paragraph, whole: Typer would shorten it to fit on a line."""
         help_text: str = self.help or ""  # type: ignore[attr-defined]
         first_paragraph = inspect.cleandoc(help_text).partition("\n\n")[0]
         return " ".join(first_paragraph.split())
@@ -62,7 +62,7 @@ class Group(Help, TyperGroup):
         return params
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or say what is in place of one that is gone."""
+        """Find the command, or explain what has replaced one that is gone."""
         name = args[0]
         if name in MOVED_COMMANDS and name not in self.commands and not ctx.resilient_parsing:
             raise UsageError(f"no such command '{name}'", MOVED_COMMANDS[name])

@@ -1,8 +1,8 @@
 """Compares the detections of two sides, image by image, within a tolerance.
 
 A score next to the confidence threshold falls on either side of it by rounding alone. So both
-sides run with a threshold lowered by the score tolerance, and only detections above the real one
-on at least one side count. Detections with a counterpart form a pair; where one of the two is
+sides run with a threshold lowered by the score tolerance, and only detections above the real one on
+at least one side are counted. Detections with a counterpart form a pair; where one of the two is
 below the threshold, the pair is borderline as well. A detection above the threshold without a
 counterpart is missing on the right, or extra.
 
@@ -33,7 +33,7 @@ NEAR = 1.0
 box two pixels wide or one cut to nothing by the edge of the image."""
 
 SMALLEST_TOLERANCE = 1e-9
-"""Stands for a tolerance of 0, which allows nothing, where it would be a divisor."""
+"""Replaces a tolerance of 0, which allows nothing, where it would be a divisor."""
 
 
 # The order of additions differs by device and version. Five exports of YOLOv10-N agree within
@@ -83,7 +83,7 @@ def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Mat
     Args:
         left: L detections of the first side.
         right: R detections of the second side.
-        min_iou: The least intersection over union.
+        min_iou: The minimum intersection over union.
 
     Returns:
         The matches, in the order of the left detections.
@@ -147,7 +147,7 @@ def _possible_matches(left: Detections, right: Detections, min_iou: float) -> It
 class Rules:
     """What is compared, and how strictly."""
 
-    conf: float  # detections above this score count
+    conf: float  # detections above this score are counted
     least_iou: float  # boxes that overlap less do not match
     max_det: int  # in an image, on either side
     tolerance: Tolerance
@@ -185,7 +185,7 @@ class Comparison:
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
-    """Match the detections that two sides have in one image, and sort out which of them agree.
+    """Match the detections that two sides have in one image, and determine which of them agree.
 
     Only detections with a score above the confidence are counted. Those slightly below it are
     included only to be matched with others that are above it.
@@ -194,7 +194,7 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
         left: All that the first side selected, with scores above `rules.lowered_conf`. None may
             have been left out: how many were selected shows whether a missing one was pushed out.
         right: The same for the second side.
-        rules: The confidence above which detections count, and the tolerance.
+        rules: The confidence above which detections are counted, and the tolerance.
     """
     conf = np.float32(rules.conf)
     matches = match(left, right, rules.least_iou)
@@ -262,7 +262,7 @@ class _Unmatched(NamedTuple):
     """The detections of a side that have no counterpart on the other side."""
 
     certain: tuple[int, ...]  # indices of those that the other side certainly lacks
-    borderline_count: int  # of those whose counterpart the other side may have dropped
+    borderline_count: int  # indices of those whose counterpart the other side may have dropped
 
 
 def _unmatched(
@@ -340,11 +340,11 @@ class ImageReport:
     extra: list[Fields]  # detections of the second side only
     largest_score_difference: float  # of all pairs
     largest_corner_difference: float  # of all pairs, in pixels of the image
-    order: Order  # whether both have the pairs in one order, by score
+    order: Order  # whether both have the pairs in the same order, by score
     agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
-        """Return a key by which images are sorted, those that differ most last.
+        """Return a key for sorting images; those that differ most come last.
 
         First is the number of boxes that disagree. Second is the largest difference of scores or
         corners, as a multiple of what the tolerance allows, such as 2.0 for twice as much.
@@ -399,7 +399,7 @@ class DetectionsReport:
 
     conf: float  # detections above this score were compared
     least_iou: float  # of the boxes of a pair
-    max_det: int  # what either side selects at most in an image
+    max_det: int  # maximum number that either side selects in an image
     left: int  # boxes of the first side above the confidence
     right: int  # boxes of the second side above the confidence
     pairs: int  # boxes that both sides have

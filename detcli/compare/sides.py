@@ -36,7 +36,7 @@ class DetectorSide:
         """Detect objects in images, in batches that are all in flight at once.
 
         Returns:
-            The detections of each image, in their order.
+            The detections of each image, in order.
 
         Raises:
             ModelError: The model does not answer in time.
@@ -99,7 +99,7 @@ class GraphSide:
         """
         contract = self._contract
         letterbox = fit_letterbox(image.size, self._input_shape, contract.preprocessing)
-        # A graph with a fixed batch size gets the image as often as it takes.
+        # A graph with a fixed batch size gets the image that many times.
         model_input = to_batch(
             image,
             letterbox,
@@ -123,7 +123,7 @@ def _with_corners(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def max_detections_of_graph(file: ModelFile) -> int | None:
-    """Return the largest number of detections that a graph which selects boxes gives for an image.
+    """Return the maximum number of detections per image of a graph that selects boxes.
 
     The graph's tensor of boxes is `(B, K, 4)`, where K is that number and B the batch size. If the
     graph computes K only when it runs, the number is that of the model's contract.

@@ -1,4 +1,4 @@
-"""Options: what the user may ask for, and the Config that a run gets of it.
+"""Options: what the user may ask for, and the Config that a run gets from it.
 
 option.py       what an option is: its flag, its value from text, what it needs and excludes
 config.py       the options of a run; inputs.py, watched.py, outputs.py, shards.py: four of their

@@ -47,7 +47,7 @@ DEVICES = "Devices"
 SHARDS = "Runs in shards"
 
 PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
-"""Titles of the help's panels, in its order; what is in none of them follows as Options."""
+"""Titles of the help's panels, in order; options in none of them follow as Options."""
 
 DEFAULT_CONF = 0.25  # the confidence for models that recommend none, as in Ultralytics' predict
 
@@ -160,7 +160,7 @@ def _parse_tile(text: str) -> str | Tiling:
 
 
 class SettingsValues(TypedDict, total=False):
-    """What programs may give as the fields of `Settings`, which makes values of them.
+    """What programs may give as the fields of `Settings`, which converts it to values.
 
     Type checkers go by it: `Settings(tile=640)` has a `Tiling`, and `classes=["car"]` a tuple.
     """
@@ -202,10 +202,10 @@ class Settings:
         unique: Keep at most one detection of each anchor, that of its best class.
         agnostic_nms: Let the suppression compare the boxes of all classes, not only of one.
         rect: Use the smallest input that holds an image, for graphs with dynamic axes.
-        preprocess: How images become the input, where the model does not say, or to say it
-            otherwise: "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named
-            stays as it is.
-        boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
+        preprocess: How images become the input, where the model does not say, or to override it:
+            "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named stays as it
+            is.
+        boxes_only: Read the boxes of a model that also finds masks or keypoints, and leave out the
             rest.
         region: Look only there. Boxes are in pixels of the whole image. It may be a string as on
             the command line: "0,0.5,1,1" for the lower half.
@@ -213,7 +213,7 @@ class Settings:
             may be a string as on the command line, "640,overlap=0.3", or the side of a tile, 640.
 
     Raises:
-        UsageError: A value has the wrong type or out of range.
+        UsageError: A value has the wrong type or is out of range.
     """
 
     _: KW_ONLY

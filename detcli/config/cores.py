@@ -41,7 +41,7 @@ def fastest_cores(root: Path = Path("/")) -> set[int]:
 
 
 def _speed(root: Path, core: int, file: str) -> int:
-    """Read how fast a core is; 0 if that is not known."""
+    """Read how fast a core is; 0 if unknown."""
     path = root / f"sys/devices/system/cpu/cpu{core}" / file
     try:
         return int(path.read_text())
@@ -50,7 +50,7 @@ def _speed(root: Path, core: int, file: str) -> int:
 
 
 def use_fastest_cores() -> None:
-    """Keep this process to the fastest kind of cores, with threads and processes begun later."""
+    """Restrict this process to the fastest kind of cores, and what it starts later."""
     cores = fastest_cores()
     if not cores:
         log.info("--fast-cores: this process sees only one kind of cores")

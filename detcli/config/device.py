@@ -28,7 +28,7 @@ NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\
 """OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
 MAX_WORKERS = 1024  # more than cores only wait, and each has the network in memory
-MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
+MAX_CORES = 1 << 16  # no machine has more; a library's thread count has a limit
 MIN_MEMORY = 1 << 20  # bytes; a smaller number was meant in a different unit
 MAX_MEMORY = 1 << 50  # bytes; so was a larger one
 
@@ -55,7 +55,7 @@ PROVIDERS = {
 
 
 def _similar_device(name: str) -> str:
-    """Return the device that was probably meant by a name; an empty text if none resembles it.
+    """Return the device that was probably meant by a name; empty if none resembles it.
 
     A number alone is taken for a GPU: some programs take `--device 0`.
 
@@ -181,13 +181,13 @@ class DeviceOptions:
             images and the boxes come on top, and so does CUDA itself.
         half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor
             and in float16 elsewhere; on other devices, a named model is taken in float16.
-        workers: How many detectors share the CPU's cores, each with its part of them. A GPU
-            runs one detector; OpenVINO runs one too, with at most this many streams.
+        workers: How many detectors share the CPU's cores, each with its share of them. A GPU runs
+            one detector; OpenVINO runs one too, with at most this many streams.
         cores: How many of the CPU's cores are for this process, where several processes share a
             machine; None for all that are available.
         spins: Whether threads that share a network on the CPU keep busy while they wait for each
-            other. The next node then begins sooner, which is fastest for one image after the
-            other; but other threads that read and decode images get less of the cores.
+            other. The next node then begins sooner, which is fastest for one image at a time; but
+            other threads, which read and decode images, get less CPU time.
 
     Raises:
         UsageError: A value is out of range.

@@ -20,11 +20,11 @@ class IgnoredZone(Zone):
 
     As a string it is `site7/**=0,0.9,1,0.9,1,1,0,1`, and `0,0.9,1,0.9,1,1,0,1` for all images. What
     is before the numbers is the attribute `name`: a pattern if it has any character that a name of
-    a zone may not have, such as a slash or an asterisk; else a name, which says nothing.
+    a zone may not have, such as a slash or an asterisk; else a name, which has no meaning.
     """
 
     def __init__(self, pattern: str, points: Coordinates, *, fractions: bool | None = None) -> None:
-        """Make a polygon of its corners.
+        """Make a polygon from its corners.
 
         Args:
             pattern: The pattern of the sources, or a name; empty for all images.
@@ -90,7 +90,7 @@ def matches(source: str, pattern: str) -> bool:
 
     Args:
         source: A path with slashes, or an address.
-        pattern: The pattern; an empty one fits every source.
+        pattern: The pattern; an empty one matches every source.
 
     Examples:
         >>> matches("photos/site7/a.jpg", "site7/**"), matches("photos/site77/a.jpg", "site7/**")

@@ -31,7 +31,7 @@ class Inputs:
         input_timeout: Seconds that reading an input may take; 0 for any time.
         lenient: Whether a JPEG without its last bytes is used as far as it goes.
         fast_decode: Whether large JPEGs are decoded at a reduced size, which is faster; boxes are
-            in pixels of the full size all the same.
+            in pixels of the full size nevertheless.
 
     Raises:
         UsageError: A value has the wrong type or out of range.
@@ -132,7 +132,7 @@ class Inputs:
 
 @frozen
 class InputOptions(Inputs):
-    """Which inputs, and how they are read: also what only the command line has.
+    """Which inputs, and how they are read, including what only the command line has.
 
     Attributes:
         source: Names of the inputs.
@@ -141,7 +141,7 @@ class InputOptions(Inputs):
         strict: Whether a damaged image is an error even if it can be decoded.
 
     Raises:
-        UsageError: A value has the wrong type or out of range, or an input is a model.
+        UsageError: A value has the wrong type or is out of range, or an input is a model.
     """
 
     _: KW_ONLY

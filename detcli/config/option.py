@@ -205,7 +205,7 @@ class Option:
         bus` is the same as `--classes car,bus`.
 
         Args:
-            texts: The string of each time, in order.
+            texts: What was typed each time, in order.
 
         Returns:
             One string. For a list without a separator, such as --zone, it is a list of strings.
@@ -296,7 +296,7 @@ class Option:
             raw: A string, bool or number from TOML or JSON.
 
         Raises:
-            UsageError: It is not of the option's type, not finite or out of range, or it is an
+            UsageError: It does not have the option's type, is not finite or out of range, or is an
                 address where the option takes the path of a file.
         """
         is_class_id = self.is_list and self.value_type is str and type(raw) is int
@@ -327,7 +327,7 @@ class Option:
     def _invalid_value_error(self, text: str) -> UsageError:
         """Make the error for a string that is not a value of the option's type.
 
-        The hint is the choice of the option that resembles the text most, if there is one.
+        The hint is the choice of the option that resembles the string most, if there is one.
         """
         hint = ""
         similar_choice = closest(text, [str(choice) for choice in self.choices])
@@ -398,7 +398,7 @@ class Option:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Replace lists by tuples, at every level."""
+    """Replace lists with tuples, at every level."""
     if isinstance(value, list):
         return tuple(_as_tuples(item) for item in value)
     return value
@@ -408,7 +408,7 @@ def _field_declaration(option_class: Callable[P, Option]) -> Callable[Concatenat
     """Make the function `option`, which declares a dataclass field as an option.
 
     It takes the field's default and then the arguments of Option. This detour lets type checkers
-    know these arguments, and that the field is of its default's type.
+    know these arguments, and that the field has the type of its default.
     """
 
     def option(default: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -539,7 +539,7 @@ def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
 
 
 def check_combination(options: Mapping[str, Option], set_names: Iterable[str]) -> None:
-    """Refuse options that do not go together, or that lack one that they need.
+    """Refuse options that exclude each other, or that lack one that they need.
 
     Args:
         options: The options of a command, by name.
@@ -565,7 +565,7 @@ def changed_options(config: Any) -> list[str]:
     """List the names of the options of a Config whose values are not their defaults.
 
     Raises:
-        UsageError: A value has the wrong type from its option's, such as a list for a tuple.
+        UsageError: A value does not have its option's type, such as a list for a tuple.
     """
     config_type: Any = type(config)
     values = values_of(config)
@@ -579,7 +579,7 @@ def changed_options(config: Any) -> list[str]:
 
 
 def _require_option_type(option: Option, value: Any) -> None:
-    """Refuse a value that is not of the option's type.
+    """Refuse a value that does not have the option's type.
 
     The value is written as JSON and parsed again by the option. One of a different type fails to
     parse, or comes back as something else. A type checker finds most such values; this is for those

@@ -192,7 +192,7 @@ class Outputs:
         "--report-link",
         "Show image files on the page where they are, in full size, in place of copies.",
         needs={"report": "name a folder for the page"},
-        excludes={  # and not the other way: --blur as a default never gives way
+        excludes={  # and not the other way round: --blur as a default never gives way
             "blur": (
                 "--blur would hide nothing in the files that --report-link shows",
                 "leave out --report-link: copies are blurred",
@@ -281,7 +281,7 @@ class Outputs:
 
     @property
     def files(self) -> "tuple[Target | None, ...]":
-        """Files of results; None in place of each that is not written."""
+        """Files of results; None for each that is not written."""
         return (self.target, self.resume, self.save_coco)
 
     @property
@@ -299,7 +299,7 @@ class Outputs:
 
     @property
     def need_pixels(self) -> bool:
-        """Whether images are shown or written, which then have to be decoded in full size."""
+        """Whether images are shown or written, and so have to be decoded in full size."""
         folders_of_images = (self.save, self.save_crops, self.save_dataset, self.report)
         return self.show or any(folders_of_images)
 

@@ -1,4 +1,4 @@
-"""Rerun: commands that do again what a run did, to be typed or pasted into a shell."""
+"""Rerun: commands that repeat a run, to be typed or pasted into a shell."""
 
 from pathlib import Path
 from typing import Any

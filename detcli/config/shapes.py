@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from detcli.data.geometry import Area, Points, Size
 
 SHAPE_NAME = r"\w[\w-]{0,39}"  # of a zone or a line
-MAX_COORDINATE = 1e6  # pixels from the corner of an image, beyond which nothing is
+MAX_COORDINATE = 1e6  # pixels from the corner of an image, beyond which there is nothing
 
 Coordinates = Iterable[Sequence[float]]
 """x and y of each point."""
@@ -201,7 +201,7 @@ class Line(Shape):
 
 @frozen
 class Region(Shape):
-    """A rectangle of an image, the only part in which is looked.
+    """A rectangle of an image, the only part that is searched.
 
         Region(0, 0.5, 1, 1)
 
@@ -256,7 +256,7 @@ class Region(Shape):
             Left, top, right and bottom; the area has at least one pixel along each side.
 
         Raises:
-            SourceError: The image does not reach as far.
+            SourceError: The image does not reach that far.
         """
         (left, top), (right, bottom) = self.pixels(size).round().astype(int).tolist()
         height, width = size
@@ -306,7 +306,7 @@ def as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
         points: Pairs, or an array `(N, 2)`.
 
     Raises:
-        UsageError: They are something else.
+        UsageError: They are not.
     """
     pairs: list[tuple[float, float]] = []
     try:
@@ -382,12 +382,12 @@ def _may_be_pixels(numbers: list[float]) -> bool:
 
 
 def read_shapes(parse_shape: Callable[[str], AnyShape], option: str, text: str) -> list[AnyShape]:
-    """Parse the value of --zone or --line: one shape, or `@FILE` for a file with one in each line.
+    """Parse the value of --zone or --line: one shape, or `@FILE` for a file with one per line.
 
     Empty lines of the file and those that begin with # are left out.
 
     Args:
-        parse_shape: Parses the text of one shape.
+        parse_shape: Parses the string of one shape.
         option: The flag, for error messages.
         text: What was typed.
 

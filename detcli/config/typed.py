@@ -1,4 +1,4 @@
-"""Values for the fields of a dataclass, as the types of the fields say.
+"""Converts values to the types of a dataclass's fields.
 
     Settings(classes=iter(["car"]))     has the tuple ("car",)
     Settings(tile=640)                  has what `--tile 640` stands for
@@ -32,7 +32,7 @@ PLAIN_TYPES = {
     Path: "a path",
     NoneType: "None",
 }
-"""What error messages call values of these types. Any other type can be parsed from text."""
+"""The names of these types in error messages. Any other type can be parsed from text."""
 
 
 SINGLE_VALUE_TYPES = (str, bytes, bytearray, memoryview, Mapping)
@@ -40,17 +40,17 @@ SINGLE_VALUE_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 
 
 class UnfitError(Exception):
-    """A value is not of the type, and nothing of that type can be made of it."""
+    """A value does not have the type, and cannot be converted to it."""
 
 
 def convert_fields(config: Any) -> None:
     """Convert each field of a frozen dataclass to its type; to be called in `__post_init__`.
 
-    A library's user may pass a list for a tuple, a NumPy number for an int, or the text of the
-    command line for a type such as `Tiling`. Fields that have their default are not looked at.
+    A library's user may pass a list for a tuple, a NumPy number for an int, or a string as on the
+    command line for a type such as `Tiling`. Fields that have their default are not checked.
 
     Raises:
-        UsageError: A value is not of its field's type, or out of its range.
+        UsageError: A value does not have its field's type, or is out of range.
     """
     for field in fields(config):
         value = getattr(config, field.name)
@@ -107,7 +107,7 @@ def _require_range(name: str, number: float, limits: tuple[float | None, float |
     Args:
         name: The field, for the error message.
         number: Its value.
-        limits: The least and the greatest value, each allowed; None for no limit.
+        limits: The lowest and the highest value allowed; None for no limit.
     """
     minimum, maximum = limits
     if minimum is None and maximum is None:
@@ -223,12 +223,12 @@ def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tupl
 
     Args:
         value: One entry or several, each an object of the type or a string. One alone needs no list
-            around it: "door=0,0,1,0,1,1" is as `["door=0,0,1,0,1,1"]`.
+            around it: "door=0,0,1,0,1,1" is the same as `["door=0,0,1,0,1,1"]`.
         entry_type: The type of the tuple's entries.
         parse: Parses a string to a list of entries; without it, strings are refused.
 
     Raises:
-        UnfitError: An entry is neither of the type nor a string.
+        UnfitError: An entry neither has the type nor is a string.
     """
     if isinstance(value, bytes | Mapping):
         raise UnfitError
@@ -252,8 +252,8 @@ def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tupl
 def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     """Convert a value to bool, int, float, str, Path or None.
 
-    An int is accepted as a float, a path as a string, and a string as a path. A bool is accepted as
-    no other type, and a string as no number.
+    An int is accepted as a float, a path as a string, and a string as a path. A bool is not
+    accepted as any other type, and a string not as a number.
 
     Raises:
         UnfitError: The value has the wrong type.
@@ -265,7 +265,7 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     if plain_type is Path and isinstance(value, os.PathLike | str):
         return Path(os.fsdecode(value))
 
-    # To Python, True is an int, too.
+    # To Python, True is also an int.
     is_bool_for_other = isinstance(value, bool) and plain_type is not bool
     if is_bool_for_other or not isinstance(value, plain_type):
         raise UnfitError

@@ -1,4 +1,4 @@
-"""Values of options that are more than a number or a name: what they are, and how they are read.
+"""Values of options that are more than a number or a name: what they are, and how they are parsed.
 
 Each reads itself from text, with `parse` or a function below, and writes itself with `str`.
 """
@@ -39,7 +39,7 @@ class BenchMode(StrEnum):
 MAX_PROCESSES = 1024  # of --on local:N; processes beyond the number of cores only wait
 
 BLUR_MARGIN = 0.1
-"""Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
+"""Fraction of a box's sides that is hidden beyond it, as boxes may be a little too small."""
 
 
 class Hiding(StrEnum):
@@ -110,7 +110,7 @@ class CropMargin:
         """Parse the value of --crop-margin: `10%` or `16px`.
 
         Raises:
-            UsageError: It has a different unit or none, or is negative or too large.
+            UsageError: It has an unknown unit or none, or is negative or too large.
         """
         match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(%|px)", text.strip(), re.ASCII)
         if match is None or float(match[1]) > MAX_MARGIN:
@@ -318,8 +318,8 @@ def parse_conf(text: str) -> dict[str, Any]:
     """Parse the value of --conf, such as `0.25,person=0.5`.
 
     Returns:
-        The values of two fields of Settings: `conf`, the confidence of all classes, None if it is
-        not given; and `class_conf`, pairs of a class and its confidence.
+        The values of two fields of Settings: `conf`, the confidence of all classes, None if there
+        is none; and `class_conf`, pairs of a class and its confidence.
     """
     conf_by_name = _parse_numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
     conf = conf_by_name.pop("", None)
@@ -414,9 +414,9 @@ class Tiling:
 
     Attributes:
         size: Side of a tile in pixels of the image.
-        overlap: The least part of a tile's side that it shares with the next.
-        crowd: The image is first looked at as a whole, and only cut into tiles if it has at least
-            this many detections; 0 to cut every image.
+        overlap: The minimum fraction of a tile's side that it shares with the next.
+        crowd: Detection first runs on the whole image, which is only cut into tiles if it has at
+            least this many detections; 0 to cut every image.
 
     Raises:
         UsageError: A value is out of range.
@@ -465,7 +465,7 @@ class Tiling:
     def areas(self, size: "Size") -> "list[Area]":
         """List the areas of an image for detection: its tiles row by row, then the whole image.
 
-        All tiles are equally large, and the distances between them are equal to the pixel. An
+        All tiles have the same size, and the distances between them are equal to within a pixel. An
         image that fits into one tile has only that one area.
 
         Args:
@@ -515,7 +515,7 @@ def parse_writable(text: str) -> Path:
     """
     if text == "-":
         raise ValueError("cannot write to standard output", "name a place on a disk, not -")
-    # The text may come from a `Path`, which makes s3:/bucket of s3://bucket.
+    # The text may come from a `Path`, which turns s3://bucket into s3:/bucket.
     schemes_with_one_slash = tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)
     if text.startswith(schemes_with_one_slash):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Watched: options of what is found out about detections, besides their boxes."""
+"""Watched: options for what is determined about detections, besides their boxes."""
 
 # Not `from __future__ import annotations`: options read their types.
 from collections import Counter
@@ -58,7 +58,7 @@ def _is_empty_tuple(value: object) -> bool:
 
 @frozen
 class Watched:
-    """What is found out about detections, besides their boxes.
+    """What is determined about detections, besides their boxes.
 
     Attributes:
         read: Whether the text of QR Codes, bar codes and other symbols is read.

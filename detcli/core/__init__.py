@@ -9,7 +9,7 @@ threads.py      threads in the background
 timing.py       clocks and deadlines
 collection.py   the garbage collector while a command starts
 packages.py     libraries that may be missing
-opencv.py       what OpenCV is told once
+opencv.py       settings of OpenCV that are made once
 """
 
 import operator
@@ -84,7 +84,7 @@ def _set_equality(frozen_class: type) -> None:
 
 
 def _reader_of_fields(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
-    """Return a function that reads some fields of an object into a tuple."""
+    """Return a function that reads the given fields of an object into a tuple."""
     if len(names) > 1:
         return operator.attrgetter(*names)  # in C
     return lambda instance: tuple(getattr(instance, name) for name in names)

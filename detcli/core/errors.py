@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 MAX_MESSAGE = 8000
-"""Characters of a message; a longer one is cut off, as it holds what somebody else wrote."""
+"""The maximum length of a message, as part of it may come from elsewhere; the rest is cut off."""
 
 
 def _public(text: str) -> str:
@@ -191,4 +191,4 @@ class DetcliWarning(UserWarning):
 
 
 class DetcliNote(DetcliWarning):
-    """What is assumed, since nothing says it."""
+    """Something is assumed, since nothing specifies it."""

@@ -1,8 +1,8 @@
 """Interrupts: SIGINT, SIGTERM and SIGHUP end a command in order, at any moment.
 
 The first one raises KeyboardInterrupt in the main thread, or soon after, where something must not
-be torn; the others change nothing. Only the command line installs this. It imports nothing large:
-until it is installed, a signal has Python's own effect.
+be interrupted; the others have no effect. Only the command line installs this. It imports nothing
+large: until it is installed, a signal has Python's own effect.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ class Interrupts:
     Attributes:
         caught: Whether a signal has come. The command then ends with `exit_code`, even if another
             error ends it: a library that is being imported turns the interrupt into one.
-        exit_code: The exit code for the signal that came first, as shells count: 128 and its
+        exit_code: The exit code for the signal that came first, as shells count: 128 plus its
             number.
     """
 
     def __init__(self) -> None:
-        """Begin in the state of a process whose signals are not handled yet."""
+        """Create the state of a process whose signals are not handled yet."""
         self.caught = False
         self.exit_code = 128 + signal.SIGINT
         self._has_begun = False
@@ -83,14 +83,14 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self, limit_s: float | None = None) -> Iterator[None]:
-        """Put off an interrupt while a block runs that has to run to its end, such as a save.
+        """Defer an interrupt while a block runs that has to run to its end, such as a save.
 
         A signal that comes within the block raises KeyboardInterrupt when the block has ended.
         Blocks may be nested: then it is raised after the outermost one. Signals only interrupt the
         main thread, so on other threads the block just runs.
 
         While blocks run, `_limits_s` has an entry for each. `_interrupt`, which handles the signal,
-        sees by this that it must not raise anything yet, and only sets `caught`.
+        sees from this that it must not raise anything yet, and only sets `caught`.
 
         Args:
             limit_s: For how many seconds an interrupt may wait; then it is raised inside the block

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 MAX_LINE_BYTES = 1 << 28
-"""The length of a line, in which an image may be embedded; a longer one is refused."""
+"""The maximum length of a line, in which an image may be embedded; a longer one is refused."""
 
 MAX_TEXT_BYTES = (1 << 31) - 1
-"""The size of a file of text that is read at once, decompressed."""
+"""The maximum size of a text file that is read at once, decompressed."""
 
 CHUNK = 1 << 16
 
@@ -128,8 +128,8 @@ class _Encoding(NamedTuple):
 def _encoding_of(begin: bytes) -> _Encoding:
     """Find the encoding of a text file from its beginning.
 
-    A mark of UTF-16 or UTF-32 counts only if zeros follow: these encodings have zeros in each ASCII
-    character, while a list of file names, which may begin with any bytes, has none.
+    A mark of UTF-16 or UTF-32 is accepted only if zeros follow: these encodings have zeros in each
+    ASCII character, while a list of file names, which may begin with any bytes, has none.
     """
     mark = mark_of(begin)
     name = ENCODINGS.get(mark, "utf-8")
@@ -139,7 +139,7 @@ def _encoding_of(begin: bytes) -> _Encoding:
 
 
 def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
-    """Wrap a file of text in any encoding as a file in UTF-8.
+    """Wrap a text file in any encoding as a file in UTF-8.
 
     Args:
         file: The file. Its encoding is that of its byte order mark, else UTF-8.

@@ -1,6 +1,6 @@
 """OpenCV, loaded when it is first imported from here, or a clear error.
 
-Other packages bring older versions, and builds over ours; what they leave says nothing of that.
+Other packages bring older versions, and builds over ours; what they leave behind does not show it.
 """
 
 import os

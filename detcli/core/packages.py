@@ -1,4 +1,4 @@
-"""Installed packages: which of them a module is from, and the command that mends it.
+"""Installed packages: which of them a module comes from, and the command that repairs it.
 
 Several packages install the files of OpenCV, and of ONNX Runtime. The last one wins, and removing
 one of them leaves holes in the others. Imported only where something does not load.
@@ -47,8 +47,8 @@ def owners(module: str) -> dict[str, str]:
         module: The name of the module.
 
     Returns:
-        The versions of the packages by their names, in order of the names; only those in the first
-        folder of `sys.path` that has any, as that is where the module is imported from.
+        The versions of the packages by name, sorted by name; only those in the first folder of
+        `sys.path` that has any, as that is where the module is imported from.
     """
     for folder in sys.path:
         versions: dict[str, str] = {}
@@ -66,7 +66,7 @@ def _has_installed(package: importlib.metadata.Distribution, module: str) -> boo
     declared_modules = (package.read_text("top_level.txt") or "").split()
     file_list = package.read_text("RECORD") or ""
     has_files = re.search(rf"^{module}/", file_list, re.MULTILINE) is not None
-    # What an interrupted removal of a package left has no description.
+    # What an interrupted removal of a package left behind has no description.
     has_description = bool(package.read_text("METADATA") or package.read_text("PKG-INFO"))
     return has_description and (module in declared_modules or has_files)
 
@@ -152,7 +152,7 @@ def _remedy_for_opencv(error: str, installed: dict[str, str]) -> str:
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:
     """Return the pip command that reinstalls OpenCV.
 
-    It installs OpenCV over the packages of it that are installed already. These stay, since other
+    It installs OpenCV over the packages of it that are already installed. These stay, since other
     packages require them.
 
     Args:

@@ -109,7 +109,7 @@ def is_object(name: str) -> bool:
 
 
 def looks_like_address(name: str) -> bool:
-    """True for an address of any kind, of an object too; also for one that became a path."""
+    """True for an address of any kind, including that of an object or one that became a path."""
     if re.match(_ADDRESS, name):
         return True
     return bool(re.match(_SCHEME_AND_SLASH, name)) and not os.path.lexists(name)
@@ -212,7 +212,7 @@ def _masked(assignment: str) -> str:
 
 
 def plot_text(text: str) -> str:
-    """Any text for a plot: printable, and not read as a formula by matplotlib."""
+    """Escape a string for a plot: printable, and not read as a formula by matplotlib."""
     return escape_unprintable(text).replace("$", r"\$")
 
 
@@ -315,7 +315,7 @@ def kind_of(message: str, message_type: str) -> str:
 
 
 def format_kinds(kinds: Counter[str]) -> str:
-    """The most frequent kinds, and how many there are of each."""
+    """Format the most frequent kinds, and how many there are of each."""
     texts = [f"{number} {kind}" for kind, number in kinds.most_common(MAX_KINDS)]
     if len(kinds) > MAX_KINDS:
         texts.append("...")

@@ -2,7 +2,7 @@
 
 A daemon thread is stopped wherever it next asks for the interpreter's lock while that shuts down.
 If it comes out of a library in C++ then, as from decoding a frame, the whole process is aborted
-with "terminate called without an active exception". So all threads are joined before.
+with "terminate called without an active exception". So all threads are joined before that.
 """
 
 import atexit
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def keep_running() -> None:
-    """Stop nothing: for a thread that ends by itself soon."""
+    """Stop nothing: for a thread that will soon end by itself."""
 
 
 class BackgroundThread(threading.Thread):

@@ -70,7 +70,7 @@ class LateError(Exception):
 
 
 def run_with_time_limit(limit_s: float, task: Callable[[], T]) -> T:
-    """Run a task on a thread of its own, and give up if it takes too long.
+    """Run a task on a separate thread, and give up if it takes too long.
 
     Nothing can interrupt a library or a system call, so the thread is abandoned then. Ctrl-C works
     meanwhile.

@@ -27,12 +27,12 @@ HEADER_BYTES = 1 << 18
 
 @dataclass(slots=True)
 class Finder:
-    """Finds the images of records where they are now."""
+    """Finds the current files of the images of records."""
 
     folder: Path | None  # where to look first; None to look only where the records say
     inputs: InputOptions  # how images are read
-    lost: int = 0  # records whose image was not found, or is another one
-    unproven: int = 0  # images that may be other ones of this size, as records have no hash
+    lost: int = 0  # records whose image was not found, or is a different one
+    unproven: int = 0  # images that may be different ones of this size, as records have no hash
     # the folder of a file whose names are relative to it, as MegaDetector's are; tried last
     records_folder: Path | None = None
     existing_only: bool = False  # whether records whose image is gone are left out
@@ -75,8 +75,8 @@ class Finder:
     def read_image(self, record: RecordJson) -> Image | None:
         """Read the image or frame that a record is about, if its file is found and has not changed.
 
-        An image whose record has no hash is counted as unproven, since it may be another one of the
-        same size.
+        An image whose record has no hash is counted as unproven, since it may be a different one of
+        the same size.
 
         Returns:
             The image. None if its file is not found or cannot be read, if it is a frame of a live
@@ -114,7 +114,7 @@ class Finder:
         return self._load(path, name_of(record))
 
     def _digest(self, image: Image, record: RecordJson) -> str:
-        """Return the SHA-256 of the file that an image was read from last, as `_read` does."""
+        """Return the SHA-256 of the file that `_read` last read an image from."""
         if "frame" in record and self._open_reader is not None:
             return self._open_reader.digest
         return hashlib.sha256(image.file or b"").hexdigest()
@@ -177,7 +177,7 @@ class Finder:
         """Return a reader of a video that has not reached a frame yet.
 
         Records usually come in the order of frames, so the open reader can go on. A reader cannot
-        go back, though. If it has reached the frame already, or reads another video, it is closed,
+        go back, though. If it has already reached the frame, or reads another video, it is closed,
         and a new one begins with the first frame.
         """
         reader = self._open_reader
@@ -190,7 +190,7 @@ class Finder:
         return new_reader
 
     def path_of(self, source: str) -> Path | None:
-        """Find the file of an input now.
+        """Find the current file of an input.
 
         It is looked up in the folder first, if there is one: for the input `a/b/bus.jpg`, as
         `a/b/bus.jpg`, `b/bus.jpg` and `bus.jpg` in the folder. Then its own path is tried, and

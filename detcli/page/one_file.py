@@ -1,6 +1,6 @@
 """PageFile: a result page in one HTML file to send, with its code, data and thumbnails in it.
 
-The code is that of `folder.py`'s pages. What they load from files is in the page: `inlined` of
+The code is that of `folder.py`'s pages. What those load from files is in this page: `inlined` of
 files/data.js has the scripts of data as functions, by path, and the images by name. The page's
 policy lets nothing else run, as it names the digest of each script.
 """
@@ -32,7 +32,7 @@ _POLICY = re.compile(r'content="default-src[^"]*"')
 
 
 def is_one_file(path: Path) -> bool:
-    """Whether a page of this path is one file: page.html, and not a folder of that name."""
+    """Whether a page with this path is one file: page.html, and not a folder of that name."""
     return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 

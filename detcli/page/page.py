@@ -58,8 +58,8 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
     Args:
         pixels: `(H, W, 3)`.
-        sizes: Of each size the longer side in pixels, at most, and the quality of the JPEG. The
-            largest comes first, as each is made from the previous one.
+        sizes: For each size, the maximum of the longer side in pixels and the quality of the JPEG.
+            The largest comes first, as each is made from the previous one.
 
     Yields:
         The bytes of each file.
@@ -169,7 +169,7 @@ class Page:
             inputs: The files that the run reads, which are never removed.
             resumed: Whether records are added to those of the earlier page.
             linked: Whether the page shows image files where they are, without copies. Images that
-                browsers may show differently from detcli are copied all the same, and a warning at
+                browsers may show differently from detcli are nevertheless copied, and a warning at
                 the end says how many.
 
         Raises:
@@ -187,7 +187,7 @@ class Page:
         self._image_count = 0
         self._copy_count = 0  # images of which the page has a copy
         self._video_count = 0
-        self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
+        self._videos: dict[str, _PageVideo] = {}  # by source; for files, only the one being read
         # Classes are numbered as they come up; the number by id and name.
         self._class_numbers: dict[tuple[int, str], int] = {}
         # The (name, value) pairs of models, devices and precisions that made records. They are the
@@ -261,7 +261,7 @@ class Page:
         It was stopped if this is called while an exception is handled, as at the end of a `with`
         block that has failed. If that is before the first record, an existing page is kept.
 
-        With --report-link, a warning says how many images were copied all the same.
+        With --report-link, a warning says how many images were nevertheless copied.
 
         Args:
             conclusion: What a comparison concludes from all records.
@@ -299,7 +299,7 @@ class Page:
 
         Returns:
             Fields of the entry: `picture` is the name of the image among the page's files, and
-            `original` the address of its file if it is linked. Empty without an image.
+            `original` the address of its file if it is linked. Empty if there is no image.
         """
         self._begin_once()
         image = get_image()
@@ -348,7 +348,7 @@ class Page:
             self._describe("running")
 
     def _describe(self, state: str, conclusion: Conclusion = NO_CONCLUSION) -> None:
-        """Write the description of the run to the page's data, over the last one.
+        """Write the description of the run to the page's data, replacing the last one.
 
         The page's script reads these fields, which the module `page/folder.py` explains. For
         example, "sides" and "agree" are only for comparisons, "rerun" has the arguments of a
@@ -405,7 +405,7 @@ class Page:
                 self._facts[name, value] = None
 
     def _add_boxes(self, entry: Fields, boxes: Sequence[PageBox]) -> None:
-        """Add the boxes of a record to its entry, and the classes that no entry before it has.
+        """Add the boxes of a record to its entry, and the classes that no earlier entry has.
 
         Both are lists of values; the module `page/folder.py` has the format.
         """
@@ -558,7 +558,7 @@ def _first_video(files: Iterable[Path]) -> Path | None:
 
 
 def _drop_images(video: _PageVideo) -> list[str]:
-    """Keep only the images of every stride-th frame of a video, and name the dropped ones."""
+    """Keep only the images of every stride-th frame of a video, and return the dropped names."""
     remaining_images = []
     dropped_names = []
     for frame_index, name in video.images:

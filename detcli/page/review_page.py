@@ -1,4 +1,4 @@
-"""The review page, on which a person says about images whether something is in them.
+"""The review page, on which a person says whether something is in an image.
 
     index.html, files/         what shows any review
     data/deck.js               what is reviewed
@@ -69,7 +69,7 @@ class ReviewImage(NamedTuple):
 
 
 MISSING = ReviewImage("", ())
-"""Shown for a look without images: a sentence says that there is none."""
+"""Shown for a look without images: a sentence that says that there are none."""
 
 
 class Look(NamedTuple):
@@ -94,14 +94,15 @@ class Look(NamedTuple):
 def write_review_page(
     folder: Path, *, deck_id: str, review_id: str, class_name: str, looks: Sequence[Look]
 ) -> None:
-    """Write a review page, in place of one that is in the folder.
+    """Write a review page, in place of any existing one in the folder.
 
     A look is what the reviewer looks at and answers at once, such as an image or a burst of them.
 
     Args:
         folder: The folder of the page, in which the images are or will be.
-        deck_id: Tells this page from others, so that the browser keeps the labels of each apart.
-        review_id: Tells the review from others; a review may have several pages.
+        deck_id: Distinguishes this page from others, so that the browser keeps the labels of each
+            apart.
+        review_id: Distinguishes the review from others; a review may have several pages.
         class_name: The class that the reviewer looks for, such as "animal".
         looks: The looks in the order in which the page shows them. Their rounds are numbered from 1
             without gaps.

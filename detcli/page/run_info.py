@@ -63,7 +63,7 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def ignored_of(settings: Mapping[str, object]) -> Iterator[Zone]:
-    """Yield the polygons to ignore of settings, as `zones_and_lines_of` does."""
+    """Yield the polygons to ignore from settings, as `zones_and_lines_of` does."""
     texts = settings.get("ignore")
     if not isinstance(texts, list):
         return

@@ -85,14 +85,14 @@ class Run:
 
     config: Config
     detector: BatchDetector  # the first of the run's detectors
-    # What is found out about detections: tracks, zones, lines, texts. Tracks begin at the run's
+    # What is determined about detections: tracks, zones, lines, texts. Tracks begin at the run's
     # confidence unless --track sets another.
     watched: Watched
     decode: DecodeOptions  # how images are decoded
 
     @classmethod
     def with_open_detector(cls, config: Config, detector: BatchDetector) -> Self:
-        """Make the run that a Config asks for, with a detector that is open already.
+        """Make the run that a Config asks for, with a detector that is already open.
 
         Args:
             config: All options of the run.
@@ -106,7 +106,7 @@ class Run:
 
         run_detector = detector
         if watched.read:
-            # Barcodes with low scores are detected, too: what can be read is a barcode for sure.
+            # Barcodes with low scores are detected, too: what can be read is certainly a barcode.
             run_detector = detector.with_lower_conf(READ_FROM)
         return cls(config, run_detector, watched, _decode_options(config, detector))
 
@@ -326,7 +326,7 @@ def open_run(
 
 
 def _default_workers(config: Config, cores: int | None) -> int:
-    """Choose how many detectors run side by side on the CPU if --workers does not say it.
+    """Choose how many detectors run side by side on the CPU unless --workers is set.
 
     It is one for each core. But a single image has nothing to run side by side, unless it is cut
     into tiles, so it gets one detector that uses all cores.

@@ -73,7 +73,7 @@ class BatchDetector:
 
         Args:
             model: The path of an ONNX file, the name of a published model, which is fetched on
-                first use, or a file that `zoo.find` located already.
+                first use, or a file that `zoo.find` has already located.
             device: As for `Detector`, such as "cpu", "cuda:0" or "auto".
             settings: Which detections to keep.
             options: How to use the device.
@@ -178,7 +178,7 @@ class BatchDetector:
         self._default_conf_thresholds = default_conf_thresholds(contract)
 
     def _log_settings(self, settings: Settings) -> None:
-        """Log what the model is, and by which settings it runs."""
+        """Log what the model is, and the settings with which it runs."""
         contract = self.contract
         log_model(self.model_name, self.placement, contract, self.canvas)
         log_confidence_and_suppression(contract, settings, self.conf, self.class_conf, self.nms)
@@ -239,7 +239,7 @@ class BatchDetector:
 
     @property
     def unique(self) -> bool:
-        """Whether an anchor gives one detection at most, asked for or not."""
+        """Whether an anchor gives at most one detection, whether or not that was asked for."""
         is_requested = self._selections.confident_selection.multi_label is MultiLabel.NEVER
         return self.contract.counts_best_class(self.nms, unique=is_requested)
 
@@ -310,7 +310,7 @@ class BatchDetector:
             self._observer(stage)
 
     def allocate(self, size: Size) -> Pixels:
-        """An array for an image of (height, width) to be decoded into, where it suits the device.
+        """Allocate an array for decoding an image of (height, width), where that suits the device.
 
         May be called on any thread; the array may outlive the detector.
         """
@@ -353,7 +353,7 @@ class BatchDetector:
         return wait
 
     def require_region(self, image: Image) -> Image:
-        """Return the image, if the region in which the detector looks lies in it.
+        """Return the image, if the detector's region lies within it.
 
         Raises:
             SourceError: It does not; without a region this cannot happen.
@@ -363,9 +363,9 @@ class BatchDetector:
         return image
 
     def _start_with_tiles(self, images: Sequence[Image]) -> Pending:
-        """Start detection on images, and in tiles of them if the detector is to look at tiles.
+        """Start detection on images, and on tiles of them if the detector uses tiles.
 
-        It looks at tiles of all images, or only of those that show a crowd.
+        It uses tiles of all images, or only of those that show a crowd.
 
         Returns:
             A function that waits for the detections of each image. If all images are cut into
@@ -408,13 +408,13 @@ class BatchDetector:
         results: list[Detections],
         detections_to_count: Sequence[Detections],
     ) -> None:
-        """Detect in the tiles of those images that show a crowd.
+        """Run detection on the tiles of those images that show a crowd.
 
         Args:
             tiling: How images are cut into tiles.
             images: The images of a batch.
             results: The detections in each whole image. Those of an image with a crowd are
-                replaced by what is found in its tiles and in the whole together.
+                replaced by what is found in its tiles and in the whole image together.
             detections_to_count: The detections in each whole image that may be a crowd.
         """
         crowded_indices = indices_of_crowds(tiling, images, detections_to_count)
@@ -432,7 +432,7 @@ class BatchDetector:
         images: Sequence[Image],
         whole_image_results: Sequence[Detections] | None = None,
     ) -> list[Detections]:
-        """Detect in the tiles of each image and in the whole image, and merge the detections.
+        """Run detection on the tiles of each image and the whole image, and merge the detections.
 
         Args:
             tiling: How images are cut into overlapping tiles.
@@ -449,13 +449,13 @@ class BatchDetector:
             return suppress_across_classes(merged_results, self._selections.confident_selection)
 
     def _detect_side_by_side(self, views: Sequence[Image]) -> list[Detections]:
-        """Detect in many images, on this detector and its helpers in parallel.
+        """Run detection on many images, on this detector and its helpers in parallel.
 
         The calling thread works too. Each helper has a thread; all take the next batch when they
         are done with one.
 
         Args:
-            views: The images, tiles or whole ones.
+            views: The images, which are tiles or whole images.
 
         Returns:
             The detections of each image, in order.
@@ -502,7 +502,7 @@ class BatchDetector:
         a report.
 
         Often one of the selections covers the others: it selects all that they select. Then the
-        device selects only by this one, and the others are taken from its detections.
+        device makes only this selection, and the others are taken from its detections.
 
         Args:
             images: The images.
@@ -569,7 +569,7 @@ class BatchDetector:
         Args:
             images: The images.
             letterboxes: Where each image lies on the network's input.
-            selections: Which detections to select, one time or several times.
+            selections: One or more selections of detections.
 
         Returns:
             For each selection, a function that waits for the detections of each image.
@@ -624,7 +624,7 @@ class BatchDetector:
 def _find_unless_located(
     model: str | Path | ModelFile, device: Device, options: DeviceOptions | None
 ) -> ModelFile:
-    """Find the file of a model, unless the caller has located it already.
+    """Find the file of a model, unless the caller has already located it.
 
     Args:
         model: As for `BatchDetector`.

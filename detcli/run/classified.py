@@ -1,4 +1,4 @@
-"""The answers of a second network, from a CSV file, added to the detections of records.
+"""The answers of a second network, read from a CSV file and added to the detections of records.
 
 A row names a crop of --save-crops, or a source with the index of a box or the id of a track. The
 rows are kept in a temporary database on the disk, so that memory does not grow with their number.
@@ -75,7 +75,7 @@ class ClassifierAnswer(NamedTuple):
     path: str
     class_name: str
     score: float | None
-    is_used: int  # 1 if it was added to a detection already
+    is_used: int  # 1 if it has already been added to a detection
 
 
 class Classified:
@@ -92,7 +92,7 @@ class Classified:
         """
         self._path = path
         self._count = 0  # of rows
-        self._kinds: set[str] = set()  # those of the rows; no others need be looked up
+        self._kinds: set[str] = set()  # those of the rows; no others need to be looked up
         self._database = sqlite3.connect("")  # in a temporary file, which SQLite removes
         try:
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -147,11 +147,11 @@ class Classified:
         Args:
             line: Its line in the file.
             key: Which detections it is about.
-            class_name: The class that the classifier says.
+            class_name: The class that the classifier returned.
             score: The classifier's score, if there is one.
 
         Raises:
-            UsageError: An earlier row is about the same.
+            UsageError: An earlier row is about the same detections.
         """
         try:
             self._database.execute(INSERT, (line, *key, class_name, score))
@@ -218,7 +218,7 @@ class Classified:
 
         Raises:
             UsageError: A row names a crop without its folders, and several crops have that name:
-                `add` has used the row for one of them already.
+                `add` has already used the row for one of them.
         """
         source = record["source"]
         if BOX in self._kinds:
@@ -244,7 +244,7 @@ class Classified:
             yield answer
 
     def _select(self, key: Key) -> list[ClassifierAnswer]:
-        """Return the rows with a key, whatever their path."""
+        """Return the rows with the given key, whatever their path."""
         return [ClassifierAnswer(*row) for row in self._database.execute(SELECT, key[:4])]
 
     def unused(self) -> Iterator[str]:
@@ -277,7 +277,7 @@ class Classified:
 def _key_of(row: dict[str, str]) -> Key:
     """Read which detections a row of a classifier's table is about.
 
-    There are three kinds of rows, here with the columns that say it:
+    There are three kinds of rows, shown here with their columns:
 
         crop=person/bus_0.jpg            the box that was saved as this file
         source=bus.jpg, box=0            a box; of a video also the frame: frame=12

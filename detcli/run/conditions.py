@@ -76,9 +76,9 @@ def parse_condition(
     zones_and_lines: Sequence[str] = (),
     excluded: Container[str] = (),
 ) -> Condition:
-    """Read a condition, such as "person>0", or "door.person>0" for a zone or line named door.
+    """Parse a condition, such as "person>0", or "door.person>0" for a zone or line named door.
 
-    The name of a class may have dots in it, too: it is tried first.
+    The name of a class may contain dots, so it is tried first.
 
     Args:
         text: The condition.
@@ -87,7 +87,8 @@ def parse_condition(
         excluded: Classes that are not among those of --classes.
 
     Raises:
-        UsageError: The text is not a condition, or names a class, zone or line that does not exist.
+        UsageError: The string is not a condition, or names a class, zone or line that does not
+            exist.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:

@@ -24,9 +24,9 @@ class Counts:
     # detections in each zone, by its name and the class
     zones_and_lines: Counter[tuple[str, str]] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)  # images and frames, by what ran them
-    # The names of inputs, each with an error or a warning. Whatever prints them takes them out.
+    # The names of inputs, each with an error or a warning. Whatever prints them removes them.
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
-    # of the messages that were taken out, the kinds
+    # the kinds of the messages that were taken out
     printed_kinds: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -163,7 +163,7 @@ class Counts:
 
 
 def _without_references(error: DetcliError) -> DetcliError:
-    """Take the causes and the traceback off an error, and return it.
+    """Remove the causes and the traceback from an error, and return it.
 
     They refer to images, whose memory has to be freed although the message is kept.
     """

@@ -1,4 +1,4 @@
-"""The parts of images that a detector looks at: a region, or overlapping tiles."""
+"""The parts of images that detection runs on: a region, or overlapping tiles."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ class _TiledImage(NamedTuple):
     """How one image is cut into tiles."""
 
     areas: list[Area]  # the tiles, and last the whole image
-    view_count: int  # in how many of the areas the detector has to detect
+    view_count: int  # how many of the areas detection has to run on
 
 
 class TiledImages:
@@ -67,8 +67,8 @@ class TiledImages:
         Returns:
             The detections of each image, in its pixels.
         """
-        # Earlier results of the whole image count only for objects that are larger than the overlap
-        # of neighbouring tiles. Any smaller object lies entirely in one of the tiles.
+        # Earlier results of the whole image are used only for objects that are larger than the
+        # overlap of neighbouring tiles. Any smaller object lies entirely in one of the tiles.
         smallest_side_px = 0.0
         if self._whole_image_results is not None:
             smallest_side_px = self._tiling.overlap * self._tiling.size
@@ -120,7 +120,7 @@ def moved_from_crops(
     """Turn detections in crops of images into detections in pixels of the whole images.
 
     Args:
-        results: The detections in each crop, in its pixels. Boxes are cut off at its edges.
+        results: The detections in each crop, in its pixels. Boxes are clipped to it.
         areas: The area of each image that was cut out: its left, top, right and bottom edge.
         sizes: Height and width of each whole image.
     """

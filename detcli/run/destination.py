@@ -22,7 +22,7 @@ from detcli.source.names import is_live
 
 @frozen
 class Destination:
-    """Where the records of a run go, and in which format; it is chosen before the run begins."""
+    """Where the records of a run go, and in which format; chosen before the run begins."""
 
     format: Format
     target: "Target | None" = None  # None for standard output
@@ -69,7 +69,7 @@ class Destination:
 
 
 def choose_destination(config: Config) -> Destination:
-    """Choose where the records of a run go, as the options `--output`, `--format` and others say.
+    """Choose where the records of a run go, according to `--output`, `--format` and other options.
 
     Args:
         config: All options of the run.
@@ -137,7 +137,7 @@ def _require_output_at_end(destination: Destination) -> None:
     """Require, for --burst, that no record has to be written before the run has ended.
 
     Any later photograph may belong to the burst of an earlier one, so no record can be written
-    before all have come.
+    before all have arrived.
 
     Raises:
         UsageError: The run may never end, or records go to standard output as they come.
@@ -157,7 +157,7 @@ def _require_output_at_end(destination: Destination) -> None:
 
 
 def _require_file_inputs(config: Config, record_format: Format) -> None:
-    """Refuse inputs that a format of files cannot name: streams, and names outside of --base.
+    """Refuse inputs that a format of files cannot name: streams, and names outside --base.
 
     Raises:
         UsageError: There is one.

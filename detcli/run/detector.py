@@ -48,7 +48,7 @@ class Detector:
             OpenVINO does; else empty.
         model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
-        conf: What scores must exceed, but for classes with a confidence of their own.
+        conf: What scores must exceed, except for classes with a confidence of their own.
 
     Example, executed in docs/index.md:
 
@@ -155,9 +155,10 @@ class Detector:
                 Pillow, which is read as its file is: turned upright as its EXIF says, which it
                 keeps in `rotate` and `transpose`, so call `ImageOps.exif_transpose` before these.
                 An array `(N, H, W, 3)` is a list of N images.
-            conf: The confidence of this call, in place of that of the settings. Classes for which
+            conf: The confidence of this call, instead of that of the settings. Classes for which
                 the settings have a separate confidence keep that.
-            channels: "bgr", or "rgb" for arrays of red, green and blue. Other images know it.
+            channels: "bgr", or "rgb" for arrays of red, green and blue. Other images already have a
+                known order.
 
         Returns:
             Detections, or a list of them, in pixels of each image.
@@ -173,7 +174,7 @@ class Detector:
             DecodeError: A file is not a complete image, or the pixel values of an image of Pillow
                 are neither of 8 or 16 bits nor from 0 to 1.
             InferenceError: The runtime failed.
-            SourceError: An image has no such region as the settings name.
+            SourceError: An image lacks the region of the settings.
         """
         if isinstance(images, np.ndarray) and images.ndim == 4:
             images = list(images)
@@ -248,7 +249,7 @@ class Detector:
             images: The frames, which are decoded one by one.
             detector: The detector; if barcodes are read, it also returns those with low scores.
             add_tracks_and_zones: Adds these to a record. It remembers the tracks, so it is called
-                once for each frame, in their order.
+                once for each frame, in order.
             fps: Frames per second; None if it is unknown.
             name: What records call their source.
         """
@@ -277,7 +278,7 @@ class Detector:
         """Seconds that calls of this detector have spent in each stage since it was opened.
 
         The stages are "preprocess", "network" and "selection", and "waiting" for a device that
-        works asynchronously. The time of one call is the difference to the times before it. Calls
+        works asynchronously. The time of one call is the difference from the times before it. Calls
         on several threads add up; a clone has times of its own.
         """
         return {str(stage): seconds for stage, seconds in dict(self._detector.times).items()}
@@ -285,7 +286,7 @@ class Detector:
     def letterbox(self, size: Size) -> Letterbox:
         """Return where an image lies on the network's input.
 
-        The image is scaled to the input, and padded where it does not reach.
+        The image is scaled to the input, and padded where it does not fill it.
 
         Args:
             size: Height and width of the image in pixels.
@@ -328,11 +329,11 @@ def predict(
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
 ) -> Records:
-    """Detect in images and videos, and return an iterator over a record for each image and frame.
+    """Run detection on images and videos; returns an iterator over a record per image and frame.
 
-    The records are those of `detcli predict`, in the order of the inputs. From the first record
-    on, threads read and detect a few inputs ahead; `close`, or the end of a `with` block, stops
-    them early. An input that fails has a record with an `error`, and the others go on.
+    The records are those of `detcli predict`, in the order of the inputs. Starting with the first
+    record, threads read and process a few inputs ahead; `close`, or the end of a `with` block,
+    stops them early. An input that fails has a record with an `error`, and the others go on.
 
     Args:
         sources: Images, videos, folders, patterns, addresses, cameras; one or several.
@@ -415,7 +416,7 @@ def _to_size(size: object) -> Size:
         size: A tuple, a list or an array of them.
 
     Raises:
-        UsageError: It is something else, or one of them is below 1.
+        UsageError: It is not a size, or a number is below 1.
     """
     try:
         height, width = convert(size, tuple[int, int])
@@ -508,7 +509,7 @@ OPTION = re.compile(
 
 
 def _in_python_words(match: re.Match[str]) -> str:
-    """Return what an option of the command line is called in Python.
+    """Return how an option of the command line is written in Python.
 
     For example `nms=0.45` for "--nms 0.45", and `rect=False` for "--no-rect".
 

@@ -24,7 +24,7 @@ from detcli.sink.image import hidden, is_covered
 from detcli.storage.temporary import temporary, temporary_file_errors
 
 BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.option == "read")
-"""The fields of a detection that describe its barcode; hiding it leaves only a text of null."""
+"""The fields of a detection that describe its barcode; hiding it leaves only a `text` of null."""
 
 
 class HiddenClasses:
@@ -34,7 +34,7 @@ class HiddenClasses:
         """Hide the classes that the option `--blur` in `outputs` names; perhaps there are none."""
         self._classes = frozenset(outputs.blur)
         self._outputs = outputs
-        self.unseen = list(outputs.blur)  # classes to hide that no detection was of so far
+        self.unseen = list(outputs.blur)  # classes to hide that no detection has had so far
         self._tracks: set[tuple[str, int | None]] = set()  # sources and ids of hidden tracks
 
     def __bool__(self) -> bool:
@@ -95,7 +95,7 @@ class HiddenClasses:
         or if a hidden box covers it.
 
         Args:
-            record: A record. The method `boxes_to_hide` was called before with it and with all
+            record: A record. The method `boxes_to_hide` has already been called with it and all
                 earlier ones, so that the hidden tracks are known.
             boxes: `(N, 4)`, the hidden boxes of the record, as that method returned them.
         """
@@ -135,8 +135,9 @@ class HiddenClasses:
     def _read_ahead(self, records: Iterator[RecordJson], file: BinaryIO) -> None:
         """Read records until each class to hide has been seen in one, and write them to a file.
 
-        The caller reads them back from the file, and then goes on with the rest of `records`. If a
-        class was not seen by the end, it has to be a class of the model that made the records.
+        The caller reads them back from the file, and then continues with the rest of `records`. If
+        a class has not been seen by the end, it has to be a class of the model that made the
+        records.
 
         Args:
             records: The records, which are consumed only as far as needed.
@@ -165,7 +166,7 @@ class SeenClasses:
     """The classes of the records read so far, and what these reveal about their model."""
 
     def __init__(self) -> None:
-        self._names_by_id: dict[int, str] = {}  # of the classes that a detection was of
+        self._names_by_id: dict[int, str] = {}  # of the classes that a detection had
         self._names_of_user: list[str] = []  # of all classes, if the run had them by --names
         self._models: set[str] = set()  # the names of the models
 
@@ -245,7 +246,7 @@ class SeenClasses:
         It may if each class in the records has the same name in the list.
 
         Args:
-            names: The names of all classes, by class id; an empty list is none of a model.
+            names: The names of all classes, by class id; an empty list is no model's.
         """
         if not names:
             return False

@@ -85,7 +85,7 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
 
 
 def _image_from_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
-    """Make an image of an array `(H, W, 3)`, uint8; RGB is converted to BGR.
+    """Make an image from an array `(H, W, 3)`, uint8; RGB is converted to BGR.
 
     Args:
         pixels: The array. In the order BGR it is not copied.
@@ -148,7 +148,7 @@ def _read_file(file: BinaryFile) -> Image:
     Raises:
         UsageError: The file is open as text.
         SourceError: It cannot be read, for instance because it is closed.
-        DecodeError: It is at its end already, or not a complete image.
+        DecodeError: It is already at its end, or not a complete image.
     """
     try:
         content = gather(_chunks_of(file), DEFAULTS.max_bytes)

@@ -85,7 +85,7 @@ class _UsedGpus(NamedTuple):
 
 
 def _describe_gpus(ordinals: Iterable[int]) -> _UsedGpus:
-    """Ask the driver for the GPUs with these numbers."""
+    """Ask the driver for the GPUs with these ordinals."""
     driver_facts = ask_driver()
     names = ", ".join(_gpu_names(ordinals, driver_facts))
     return _UsedGpus(names or None, driver_version(), driver_facts.cuda)
@@ -141,7 +141,7 @@ def machine_name() -> str:
 
 
 def package_version(*packages: str) -> str | None:
-    """Version of the first of these packages that is installed; None if none is."""
+    """The version of the first of these packages that is installed; None if none is."""
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(package)
@@ -167,7 +167,7 @@ class FileHashes:
                 hashed, as the file may have changed since.
 
         Returns:
-            The hash in hexadecimal; None if there is no file, or it cannot be read any more.
+            The hash in hexadecimal; None if there is no file, or it can no longer be read.
         """
         if image is not None and image.file is not None:
             return hashlib.sha256(image.file).hexdigest()

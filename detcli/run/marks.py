@@ -73,7 +73,7 @@ class Marks:
     def _require_box(self, mark: MarkJson) -> None:
         """Require that a mark has a box if any of its fields describes a box.
 
-        A mark without a box is one of the whole image. So if the box were missing by mistake, the
+        A mark without a box is about the whole image. So if the box were missing by mistake, the
         mark would drop the image with all of its boxes.
 
         Raises:
@@ -87,7 +87,7 @@ class Marks:
                 raise _unusable(self._path, f"a mark of {source} has {name}, but no box")
 
     def _require_group(self, mark: MarkJson) -> None:
-        """Require that a mark says all of its group of repeats.
+        """Require that a mark has all fields of its group of repeats.
 
         Raises:
             UsageError: It does not.
@@ -115,7 +115,7 @@ class Marks:
 
     @property
     def effect(self) -> str:
-        """What the marks change of records, as the end of a sentence that says how many there are.
+        """Describe what the marks change in records, as the end of a sentence with their number.
 
         Such as ", without what 3 marks dropped, with 2 groups of repeats marked".
         """

@@ -1,6 +1,6 @@
 """Reads results of MegaDetector as records: those that detcli wrote, and those of other programs.
 
-The format is https://lila.science/megadetector-output-format, from version 1.0 on. Its boxes are
+The format is https://lila.science/megadetector-output-format, version 1.0 and later. Its boxes are
 fractions of an image, whose size few programs write. Where it is missing, it is read from the
 image.
 """
@@ -39,7 +39,7 @@ class ResultsHeader:
     detector: str  # the name of the model
 
     def class_id(self, category: str) -> int:
-        """Return the class id of a category: the ids count from 0, most categories from 1."""
+        """Return the class id of a category: the ids start at 0, most categories at 1."""
         if EMPTY_CATEGORY in self.categories:
             return int(category)
         return int(category) - 1
@@ -117,7 +117,7 @@ def _read_header(path: Path) -> ResultsHeader:
 def _read_members(path: Path, names: Container[str]) -> Fields:
     """Read some members of the object in a file of results; those that it lacks are left out.
 
-    The member "images" is passed over entry by entry, as all of them may not fit into memory.
+    The member "images" is skipped entry by entry, as all of them may not fit into memory.
     """
     members = {}
     with open_lines(path) as file:
@@ -134,7 +134,7 @@ def _read_members(path: Path, names: Container[str]) -> Fields:
 
 
 class _EntryReader:
-    """Makes records of the entries of a file of results."""
+    """Makes records from the entries of a file of results."""
 
     def __init__(self, header: ResultsHeader, finder: Finder, name: str) -> None:
         """Prepare to read entries.
@@ -148,10 +148,10 @@ class _EntryReader:
         self._finder = finder
         self._name = name
         self._record_count = 0
-        self._has_warned = False  # of answers of a classifier, which records do not have
+        self._has_warned = False  # about answers of a classifier, which records do not have
 
     def records(self, entry: Any, entry_number: int) -> Iterator[RecordJson]:  # noqa: ANN401 - JSON
-        """Yield the records of an entry: one of an image, or one for each frame of a video.
+        """Yield the records of an entry: one for an image, or one for each frame of a video.
 
         An entry has the name of a file, its detections or why it failed, and perhaps its size:
 
@@ -161,7 +161,7 @@ class _EntryReader:
 
         Args:
             entry: The entry, as JSON.
-            entry_number: Its number in the file of results, from 0. Its records have it as `input`.
+            entry_number: Its index in the file of results, from 0. Its records have it as `input`.
 
         Raises:
             ValueError: It is not such an entry.
@@ -229,7 +229,7 @@ class _EntryReader:
         )
 
     def _numbered_record(self, fields: Fields) -> RecordJson:
-        """Check the fields of a record, and give it the next number as its `index`."""
+        """Check the fields of a record, and give it the next `index`."""
         record = to_record({**fields, "index": self._record_count})
         self._record_count += 1
         return record
@@ -302,7 +302,7 @@ class _EntryReader:
         return detections
 
     def _warn_of_classifications(self) -> None:
-        """Warn once that the answers of a classifier are not taken over."""
+        """Warn once that the answers of a classifier are left out."""
         if not self._has_warned:
             self._has_warned = True
             message = f"{self._name} has classifications, which are left out: records have none"
@@ -333,7 +333,7 @@ def _processed_frames(where: str, entry: Fields) -> set[int]:
 
 
 def _frame_rate(entry: Fields) -> float | None:
-    """Return the frames per second of a video; None if its entry does not say it."""
+    """Return the frames per second of a video; None if its entry does not have them."""
     rate: Any = entry.get("frame_rate")
     if type(rate) in {int, float} and rate > 0:
         return cast("float", rate)

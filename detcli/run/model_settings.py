@@ -1,4 +1,4 @@
-"""Prepares a model as the settings of a run say, and checks and logs whether they suit it."""
+"""Prepares a model according to the settings of a run, and checks and logs whether they suit it."""
 
 import logging
 
@@ -32,7 +32,7 @@ def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
         preprocess=settings.preprocess,
         boxes_only=settings.boxes_only,
     )
-    # A model of which masks or keypoints are left out has a warning that says so.
+    # A model whose masks or keypoints are left out has a warning that says so.
     has_only_boxes = BOXES_OF_MORE not in prepared.contract.warnings
     if settings.boxes_only and has_only_boxes:
         log.info("--boxes-only leaves nothing out of what this model finds")
@@ -227,7 +227,7 @@ def _origin_of(requested: object, recommended: float | None) -> str:
 
 
 def log_preprocessing(contract: Contract) -> None:
-    """Log how images become the network's input, and where each step of it is known from."""
+    """Log how images become the network's input, and the source of each step."""
     sources = [f"{step}: {source}" for step, source in contract.preprocessing_sources]
     log.info(
         "preprocessing: %s (%s)",
@@ -237,7 +237,7 @@ def log_preprocessing(contract: Contract) -> None:
 
 
 def log_tiling(tiling: Tiling | None, settings: Settings) -> None:
-    """Log into which tiles large images are cut, if they are, and where that is known from."""
+    """Log the tiles into which large images are cut, if they are, and the source of that."""
     if tiling is not None:
         origin = "recommended for the model"
         if settings.tile:

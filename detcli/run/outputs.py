@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from detcli.sink.image import Anonymizer
     from detcli.sink.journal import ShowReading
 
-Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
-SkipFile = Callable[[str], bool]  # the same of an image file by its path
+Skip = Callable[[Item], bool]  # whether a resumed run already has the record of an input
+SkipFile = Callable[[str], bool]  # the same for an image file, by its path
 
 
 def _skip_nothing(_item: Item) -> bool:
@@ -72,7 +72,7 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
 
 
 NOTHING_KNOWN: Mapping[Path, OutputState] = {}
-"""No states of files from before the run: each file is looked at when it is opened."""
+"""No states of files from before the run: each file is examined when it is opened."""
 
 
 class OpenSinks(NamedTuple):
@@ -80,7 +80,7 @@ class OpenSinks(NamedTuple):
 
     sinks: list[Sink]
     skip: Skip  # returns whether to skip an input, as an earlier run has its record
-    # the same for the path of an image file, see `Journal.skip_file`; None without an earlier run
+    # the same for the path of an image file, see `Journal.skip_file`; None if no earlier run
     skip_file: SkipFile | None
 
 
@@ -187,8 +187,8 @@ class _SinkOpener:
     The methods are called in the order in which the sinks get a record, see `open_sinks`.
 
     Attributes:
-        sinks: The sinks that were opened so far, without windows.
-        windows: The windows that were opened so far.
+        sinks: The sinks that have been opened so far, without windows.
+        windows: The windows that have been opened so far.
     """
 
     def __init__(
@@ -215,8 +215,9 @@ class _SinkOpener:
         self._states_before = states_before
         self._undo = undo
 
-        # What was opened so far and the journal has to know: the folders, which skip inputs that
-        # it has, and the method that puts the page on the disk, which it calls before each sync.
+        # What has been opened so far and the journal has to know: the folders, which skip inputs
+        # that it has, and the method that puts the page on the disk, which it calls before each
+        # sync.
         self._folders: list[OutputFolder] = []
         self._sync_page: Callable[[], None] | None = None
 
@@ -226,7 +227,7 @@ class _SinkOpener:
         With --gif, the first seconds of each video are written as a GIF, too.
 
         With --only-detections, videos have only frames with detections. With --blur they have no
-        sound, as a voice may tell who is hidden.
+        sound, as a voice may reveal who is hidden.
         """
         options = self._options
         if not options.show and options.save is None:
@@ -320,7 +321,7 @@ class _SinkOpener:
         """Open the folder of --save-mot, with tables of tracks, and the JSON file of --save-coco.
 
         Args:
-            class_names: The model's classes. For --save-coco, one of them at least must be a
+            class_names: The model's classes. For --save-coco, at least one of them must be a
                 category of the data set.
         """
         options = self._options

@@ -127,7 +127,7 @@ class Pipeline:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         # Batches that wait for a detector; None ends one worker.
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
-        # Set when the run is over, which all threads look at, so that they end.
+        # Set when the run is over; all threads check it, so that they end.
         self._over = threading.Event()
 
     def run(
@@ -145,8 +145,8 @@ class Pipeline:
 
         Raises:
             DetcliError: A device cannot be used, or hangs.
-            BaseException: Whatever the source of the items raised, after the records of all items
-                before.
+            BaseException: Whatever the source of the items raised, after the records of all earlier
+                items.
         """
         workers = self._make_workers()
         worker_threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
@@ -209,8 +209,8 @@ class Pipeline:
         """Open a clone of the detector for a worker, which closes it at the end of the context.
 
         Args:
-            device: The device of the clone; None for the detector itself, which is open already
-                and which the caller of the pipeline closes.
+            device: The device of the clone; None for the detector itself, which is already open and
+                which the caller of the pipeline closes.
         """
         if device is None:
             return nullcontext(self._detector)
@@ -261,9 +261,9 @@ class Pipeline:
             raise end.error
 
     def _take_records(self, unfinished: deque[Entry]) -> Iterator[Record]:
-        """Yield the records that already exist, up to the first item that has none yet.
+        """Yield the available records, up to the first item that has none yet.
 
-        When a record was yielded, there is room for another item.
+        When a record has been yielded, there is room for another item.
 
         Args:
             unfinished: Items whose records have not been yielded yet, in order. Those whose records
@@ -315,7 +315,7 @@ class Pipeline:
 
         Args:
             items: What to load.
-            skip: Tells of an item that it needs no record.
+            skip: Returns whether an item needs no record.
             loaders: The threads that load items.
         """
         prefetcher = Prefetcher(partial(self._admit, loaders), self._over)
@@ -353,7 +353,7 @@ class _StallWatch:
 
     def __init__(self, workers: Sequence["Worker"]) -> None:
         self._workers = workers
-        self._finished_batches = 0  # of all devices, when it was last looked at
+        self._finished_batches = 0  # of all devices, when last checked
         self._silent_s = 0.0  # for how long none has finished anything
 
     def reset(self) -> None:
@@ -361,7 +361,7 @@ class _StallWatch:
         self._silent_s = 0.0
 
     def add_wait(self, waited_s: float, unfinished: Collection[Entry]) -> None:
-        """Count a wait in which no message came, if it was a device that was waited for.
+        """Count a wait in which no message came, if a device may have caused it.
 
         If an item was still being loaded, the devices may have had nothing to do, and the wait is
         not counted. If a device has finished a batch meanwhile, the count starts again: a large
@@ -393,7 +393,7 @@ class _StallWatch:
 
 
 class Worker:
-    """Runs batches on one detector, on a thread of its own.
+    """Runs batches on one detector, on a separate thread.
 
     It takes batches from a queue until None comes. If a batch fails, the records of its items have
     the error. CUDA graphs are captured on a thread, so the detector is opened on the thread too.

@@ -70,7 +70,7 @@ class Records(Iterator[Record]):
         """Take a record from the run; None if there is none left, or if the run was ended.
 
         Another thread, or a signal handler, may end the run while this waits for a record. What
-        comes then is dropped, whether a record or an error: it may only say that the run was
+        arrives then is dropped, whether a record or an error: it may only say that the run was
         interrupted.
 
         Raises:
@@ -109,7 +109,7 @@ class Records(Iterator[Record]):
         # Usually this waits for the lock, until no thread takes a record. But a signal handler may
         # have interrupted the thread that holds the lock, and call this on the same thread. It
         # would wait for itself forever. Nor does it need to wait: the call that takes a record
-        # goes on when the handler returns, and then ends the run.
+        # continues when the handler returns, and then ends the run.
         is_taking_record = self._thread_with_lock == threading.get_ident()
         if not is_taking_record:
             with self._lock:

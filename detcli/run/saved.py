@@ -42,7 +42,7 @@ RECORD_SUFFIXES = (
 """Suffixes of saved records; a model's file never has them."""
 
 
-PEEK_BYTES = 4096  # of a file, in which its format shows
+PEEK_BYTES = 4096  # at the start of a file, which show its format
 
 
 @frozen
@@ -95,7 +95,7 @@ OTHER_FORMATS = [
 def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJson]:
     """Yield the records of a file, of standard input, or of a run in shards.
 
-    Only the fields that a page shows are there for sure, and have the right types.
+    Only the fields that a page shows are sure to exist, and to have the right types.
 
     Args:
         name: The path of a file of records; "-" for standard input; or the folder of a run in
@@ -116,7 +116,7 @@ def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJs
 
 
 def _read_file(name: str, finder: "Finder | None") -> Iterator[RecordJson]:
-    """Yield the records of a file, or what the format of another program has in their place.
+    """Yield the records of a file, or what the format of another program has instead.
 
     Args:
         name: The path of the file.
@@ -187,7 +187,7 @@ def _read_standard_input(finder: "Finder | None") -> Iterator[RecordJson]:
 def _read_copy(file: BinaryIO, other_format: OtherFormat, finder: "Finder") -> Iterator[RecordJson]:
     """Yield the records on standard input, in a format of another program.
 
-    They are read from a temporary copy, as the readers of such formats may begin again.
+    They are read from a temporary copy, as the readers of such formats may start again.
     """
     with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
         copy_path = Path(folder, "records")

@@ -46,7 +46,7 @@ class Selections:
         self._lower_selection = lower_selection
 
     def with_lower_conf(self, conf: float) -> "Selections":
-        """Return these selections, and one of the detections above a lower confidence besides.
+        """Return these selections, with an additional one for detections above a lower confidence.
 
         Args:
             conf: The lower confidence, for all classes. A class whose confidence is even lower
@@ -149,16 +149,15 @@ def suppress_across_classes(
 ) -> list[Detections]:
     """Drop boxes that overlap a better box of any class, if the selection compares all classes.
 
-    Within each tile that is done already. But in two tiles that overlap, one object may have been
-    detected with two classes.
+    Within each tile, that has already been done. But in two tiles that overlap, one object may have
+    been detected with two classes.
 
     Args:
         results: The detections of each image, merged from its tiles, best first.
         selection: How detections are selected. With `nms_iou` and `class_agnostic`, boxes of all
-            classes are compared with each other; otherwise all detections stay.
+            classes are compared with each other; otherwise all detections are kept.
 
-    Returns:
-        The detections of each image that stay, best first.
+    Returns: The detections of each image that are kept, best first.
     """
     if not selection.class_agnostic or selection.nms_iou is None:
         return list(results)
@@ -210,7 +209,7 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
     the other selections has the first few of them: `results_of_each_selection` takes these.
 
     Returns:
-        The covering selection; None if the selections differ in more.
+        The covering selection; None if the selections differ in other ways.
     """
     if len(selections) == 1:  # as nearly always, and for each batch
         return selections[0]
@@ -253,10 +252,10 @@ def results_of_each_selection(
 
 
 def _first_detections(detections: Detections, options: SelectionOptions) -> Detections:
-    """Reduce the detections of a covering selection to those that a selection itself would give.
+    """Reduce the detections of a covering selection to those that a selection itself would return.
 
     Args:
-        detections: What the selection that `covering_selection` returned gave, best first.
+        detections: What the selection from `covering_selection` found, best first.
         options: One of the selections that it covers.
     """
     confident = detections

@@ -76,7 +76,7 @@ class SharedWork:
         self._errors.append(InferenceError("interrupted"))
 
     def _take_batch(self) -> int | None:
-        """Take the next batch, which no other thread gets then.
+        """Take the next batch, which no other thread then gets.
 
         Returns:
             The index of its first image; None if no batch is left, or one has failed.

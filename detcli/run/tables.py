@@ -214,7 +214,8 @@ def _fields_of_csv_row(row: Fields) -> Fields:
     fields of detections an empty cell stands for a value, such as an empty list of zones.
 
     Raises:
-        ValueError: The row is longer or shorter than the header, or a cell is not of its type.
+        ValueError: The row is longer or shorter than the header, or a cell does not have the type
+            of its column.
     """
     if None in row or None in row.values():  # how `csv` shows cells without a column, or none
         raise ValueError("it has more or fewer cells than the header")
@@ -267,7 +268,7 @@ def _unprotected(cell: str) -> str:
 
 
 def _boolean(cell: str) -> bool:
-    """Parse True, as the only one that is written."""
+    """Parse True, the only value that is written."""
     if cell.lower() not in {"true", "false"}:
         raise ValueError
     return cell.lower() == "true"

@@ -61,7 +61,7 @@ def open_local(count: int, request: WorkRequest) -> Workers:
     detectors_each = request.config.runtime.workers or cores_each
 
     def start_process(index: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
-        """Start the process of an index; None if it was lost again and again on this machine."""
+        """Start the process with this index; None if it was lost repeatedly on this machine."""
         if lost_on:
             return None
         devices_of_process = _devices_of_process(devices, process_index=index, process_count=count)
@@ -120,7 +120,7 @@ class _Process:
         self.send(request)
 
     def send(self, task: WorkRequest | Task | None) -> None:
-        with contextlib.suppress(OSError):  # it is gone, which the other thread tells
+        with contextlib.suppress(OSError):  # it has ended, which the other thread reports
             self._stdin.write(pickle.dumps(task))
             self._stdin.flush()
 
@@ -141,8 +141,8 @@ class _Process:
         """Read the events that the process writes, and pass them on; `Ended` is the last.
 
         A process that dies cannot say so: then `Ended` is made here from its exit code. This runs
-        on a thread, and any error ends the reading: those of a pickle that was cut off may have any
-        class, and one of `_tell` could not be raised to anybody.
+        on a thread, and any error ends the reading: a truncated pickle may raise errors of any
+        class, and nobody would catch one from `_tell`.
         """
         ended: Ended | None = None
         with self._stdout as pipe, contextlib.suppress(Exception):

@@ -207,13 +207,13 @@ class Manifest:
         return Shard(number, names_before, names, section.run, self._fingerprint)
 
     def _section_of(self, shard_number: int) -> Section:
-        """Find the section with a shard: the last one that does not begin with a later shard."""
+        """Find the section with this shard: the last one that does not begin with a later shard."""
         first_shards = [section.first_shard for section in self._sections]
         sections_up_to_it = bisect_right(first_shards, shard_number)
         return self._sections[sections_up_to_it - 1]
 
     def hashes(self, hash_name: HashOf) -> Hashes:
-        """Hash all names, each as it was written down last; ascending, each hash once."""
+        """Hash all names, each as it was last written; ascending, without duplicates."""
         return np.unique(np.fromiter(map(hash_name, self.last_names()), HASH))
 
     def last_names(self) -> Iterator[Name]:
@@ -550,7 +550,7 @@ def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:
-    """Put the settings and the options of inputs beside the other fields of a header."""
+    """Merge the settings and the options of inputs with the other fields of a header."""
     fields: dict[str, Any] = dict(header)
     fields.update(header["settings"])
     fields.update(header["inputs"])

@@ -46,8 +46,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def __init__(self, shard: Shard) -> None:
         self.count = 0
         self._shard = shard
-        # The record that was added last. It is not written yet, as `publish` adds the footer of the
-        # part to the last record.
+        # The last record added. It is not written yet, as `publish` adds the footer of the part to
+        # the last record.
         self._held_back_record: RecordJson | None = None
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         """Add a record.
 
         Its index becomes its place in the whole run, provided that each name before it has one
-        record; videos have more, so `Merge` numbers records anew.
+        record; videos have more, so `Merge` numbers records again.
         """
         self._write_held_back_record()
         self._held_back_record = {**record, "index": self._shard.first + self.count}
@@ -163,7 +163,7 @@ class _PartReading:
     def parse(self, line: bytes) -> RecordJson | None:
         """Parse the next line of the file, and count its record.
 
-        The last line is known by its field `part`, which is kept for `require_whole`.
+        The last line is recognised by its field `part`, which is kept for `require_whole`.
 
         Returns:
             The record; None if the line has none, as the only line of a file without records.
@@ -185,7 +185,7 @@ class _PartReading:
         return record
 
     def require_whole(self, shard: Shard) -> None:
-        """Require, after the last line, that the file is complete, unchanged and of this shard.
+        """Require, after the last line, that the file is complete, unchanged and from this shard.
 
         Raises:
             TornError: It is not; the message says why.
@@ -200,7 +200,7 @@ class _PartReading:
 
 
 def _require_made_of(shard: Shard, part: PartJson) -> None:
-    """Require that a part was made of this shard, by what the manifest names."""
+    """Require that a part was made from this shard, with what the manifest names."""
     if part.get("run") != shard.run or part.get("shard") != shard.number:
         raise TornError("it belongs to another run")
     if part.get("made_by", shard.fingerprint) != shard.fingerprint:
@@ -479,7 +479,7 @@ class _InputsInOrder:
 
         An image has exactly one record, so each record of an image advances to the next input. A
         video or an archive stays the current input as long as records belong to it. It may also
-        have no record, and is then skipped. Inputs that were passed are not looked at again.
+        have no record, and is then skipped. Inputs that were passed are not checked again.
 
         Args:
             record: The next record of the shard.
@@ -519,7 +519,7 @@ class _InputsInOrder:
 
 
 def _is_record_of(name: Name, record: RecordJson) -> bool:
-    """Return whether a record was made of an input, by the names of both.
+    """Return whether a record was made from an input, by the names of both.
 
     The records of an archive have the names of its members, such as "images.zip/a.jpg".
 

@@ -1,7 +1,7 @@
 """Workers that are actors of Ray, on this machine or in a cluster.
 
 Ray starts actors where there is room and says when one has died. Which of them gets which shard is
-settled here, as for processes, see `schedule.py`. Their events are fetched by calls that wait in
+decided here, as for processes, see `schedule.py`. Their events are fetched by calls that wait in
 the actor, since Ray's client has no streams.
 """
 
@@ -59,7 +59,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         address: Where the cluster is; None for RAY_ADDRESS, or else one on this machine.
 
     Raises:
-        UsageError: --device names several devices, or one by its number.
+        UsageError: --device names several devices, or one by its ordinal.
         DeviceError: The cluster cannot be used, or has no room.
     """
     options = request.config.runtime
@@ -165,8 +165,8 @@ def _import_ray() -> Any:  # noqa: ANN401 - the module
     Raises:
         DeviceError: Ray is not installed.
     """
-    # Ray reads these when it is imported. Without the first, it sends figures about the cluster to
-    # its makers. The second is the future default for actors without a GPU, whose variable
+    # Ray reads these when it is imported. Without the first, it sends statistics about the cluster
+    # to its makers. The second is the future default for actors without a GPU, whose variable
     # CUDA_VISIBLE_DEVICES it leaves as it is; if it is not set, Ray warns of that change.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -187,8 +187,8 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
 
     Args:
         ray: The module.
-        address: Where the cluster is. None for that of RAY_ADDRESS; without either, a cluster is
-            started on this machine.
+        address: Where the cluster is. None to use RAY_ADDRESS; if that is not set either, a cluster
+            is started on this machine.
 
     Raises:
         DeviceError: It does not answer, or refuses.
@@ -198,7 +198,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
     if address == "local":
         options["include_dashboard"] = False
 
-    # `ray.init` replaces the handler of SIGTERM by one that raises SystemExit.
+    # `ray.init` replaces the handler of SIGTERM with one that raises SystemExit.
     sigterm_handler = signal.getsignal(signal.SIGTERM)
     try:
         _require_answer(address)
@@ -271,7 +271,7 @@ class _Actor:
     tell: Tell
 
     def send(self, task: WorkRequest | Task | None) -> None:
-        with contextlib.suppress(Exception):  # it is gone, which the other thread tells
+        with contextlib.suppress(Exception):  # it has ended, which the other thread reports
             self.actor.give.remote(pickle.dumps(task))
 
     def release(self) -> None:

@@ -62,7 +62,7 @@ class Schedule:
         random.shuffle(shuffled)
 
         self.total = len(shuffled)  # how many shards there are to process
-        # How many of them were found to be done already, by another run, or by a worker that died
+        # How many of them were found to be already done, by another run, or by a worker that died
         # after it had published the records and before it said so.
         self.elsewhere = 0
 

@@ -68,7 +68,7 @@ class LocalFolder:
             raise self._unreadable("", error) from error
 
     def times(self, begins: str = "") -> dict[str, float]:
-        """When the files whose names begin so were published, in seconds since 1970."""
+        """When the files whose names begin like this were published, in seconds since 1970."""
         times = {}
         for name in self.names():
             with contextlib.suppress(FileNotFoundError):  # a note that has been removed meanwhile
@@ -115,7 +115,7 @@ class LocalFolder:
     def publish(self, name: str, content: BinaryIO) -> bool:
         """Write a file, unless one of that name exists; others see it only when it is complete.
 
-        The folder is made if need be.
+        The folder is created if necessary.
 
         Args:
             name: The name of the file.

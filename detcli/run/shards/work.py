@@ -157,7 +157,7 @@ class _OpenTask:
     task: Task
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
-    last_index: int | None = None  # of its last record in the pipeline, once that is known
+    last_index: int | None = None  # index of its last record in the pipeline, once that is known
     outage_errors_in_a_row: int = 0  # among the latest records, errors that may mean an outage
     outage: DetcliError | None = None  # why the task is given up
 
@@ -284,7 +284,7 @@ class _Worker:
     def add(self, record: Record) -> None:
         """Add a record to its task, report the progress, and finish the task if it is the last.
 
-        Records come in the order of the tasks, so it is one of the task that was opened first.
+        Records come in the order of the tasks, so it belongs to the task that was opened first.
         """
         open_task = self._open_tasks[0]
         open_task.add(record)

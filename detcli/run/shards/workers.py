@@ -34,7 +34,7 @@ from detcli.run.shards.work import (
 log = logging.getLogger(__name__)
 
 SILENT_S = 120.0
-"""Seconds after which a worker that has a task but sends nothing is named in a warning."""
+"""Seconds after which a warning names a worker that has a task but sends nothing."""
 
 ATTEMPTS = 3
 """How often in a row a worker may fail to reach what it needs before the run ends."""
@@ -97,8 +97,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         takes over its index.
 
         Args:
-            count: How many workers to start at most.
-            start_worker: Starts the worker with an index.
+            count: The maximum number of workers to start.
+            start_worker: Starts the worker with the given index.
         """
         self._count = count
         self._start_worker = start_worker
@@ -272,14 +272,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     @property
     def nodes(self) -> int:
-        """On how many machines there are workers now."""
+        """The number of machines that workers run on now."""
         return len(set(self._nodes.values()))
 
     def _give_task(self, index: int, schedule: Schedule) -> None:
         """Send the next task to a worker that has asked for one; send None if all tasks are done.
 
         If not all tasks are done, but the worker may get none of them for now, nothing is sent, and
-        the worker keeps waiting. The same goes if the store cannot be read for now.
+        the worker keeps waiting. The same applies if the store cannot be read for now.
 
         Raises:
             DetcliError: The store cannot be read, and trying again would not help.
@@ -315,7 +315,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Wait for the next event of any worker, and update what is known about that worker.
 
         Args:
-            timeout_s: How long to wait; None to wait without end.
+            timeout_s: How long to wait; None to wait indefinitely.
 
         Returns:
             The event with the index of its worker; None if there is none in time.
@@ -360,7 +360,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 raise event
 
     def _start_unless_lost(self, index: int) -> None:
-        """Start the worker of an index on a node where it was not lost STARTS times in a row.
+        """Start the worker with this index on a node where it was not lost STARTS times in a row.
 
         If there is no such node, none is started.
         """
@@ -377,7 +377,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
 
 def serve(receive: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
-    """Be a worker: process the tasks that the engine sends, until the last or until an error.
+    """Run a worker: process the tasks that the engine sends, until the last or until an error.
 
     The engine is the process that has started the worker. It also gets the worker's warnings and
     errors, as events, to show and to raise them.
