@@ -317,7 +317,8 @@ def _join_toml_list(path: Path, option: Option, entries: list[Any]) -> str | Non
         option: The option, whose separator joins the entries.
         entries: The list.
 
-    Returns: The string; None for an empty list, which sets nothing.
+    Returns:
+        The string; None for an empty list, which sets nothing.
 
     Raises:
         UsageError: An entry is neither a string nor a number.

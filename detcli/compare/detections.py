@@ -399,7 +399,7 @@ class DetectionsReport:
 
     conf: float  # detections above this score were compared
     least_iou: float  # of the boxes of a pair
-    max_det: int  # maximum number that either side selects in an image
+    max_det: int  # maximum number of boxes that either side selects in an image
     left: int  # boxes of the first side above the confidence
     right: int  # boxes of the second side above the confidence
     pairs: int  # boxes that both sides have

@@ -296,7 +296,7 @@ class Option:
             raw: A string, bool or number from TOML or JSON.
 
         Raises:
-            UsageError: It does not have the option's type, is not finite or out of range, or is an
+            UsageError: It does not have the option's type, is not finite, is out of range, or is an
                 address where the option takes the path of a file.
         """
         is_class_id = self.is_list and self.value_type is str and type(raw) is int

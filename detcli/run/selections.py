@@ -157,7 +157,8 @@ def suppress_across_classes(
         selection: How detections are selected. With `nms_iou` and `class_agnostic`, boxes of all
             classes are compared with each other; otherwise all detections are kept.
 
-    Returns: The detections of each image that are kept, best first.
+    Returns:
+        The detections of each image that are kept, best first.
     """
     if not selection.class_agnostic or selection.nms_iou is None:
         return list(results)
