@@ -1,4 +1,4 @@
-"""The entry point of the command line: what has to be in place before large modules load."""
+"""The entry point of the command line: what has to happen before large modules load."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ GRACE_S = 2.0
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # the second in WSL
 
 MIN_MEMORY = 4 << 30
-"""Bytes that a process may take in any case; other programs may give memory back."""
+"""Bytes that a process may take in any case; other programs may release memory."""
 
 
 def limit_memory(available: int) -> None:
     """Let the process take what memory is available now, in bytes, and no more.
 
-    A model of a few hundred bytes can ask for any amount. Then the network fails, instead of the
-    machine, where Linux would end some process.
+    A model of a few hundred bytes can ask for any amount. Then the network fails instead of the
+    machine, on which Linux would end some process.
     """
     if sys.platform == "win32":
         return
@@ -36,7 +36,7 @@ def limit_memory(available: int) -> None:
 
 
 def _available_memory() -> int | None:
-    """Bytes that programs can take without swapping; None where Linux does not say it.
+    """Bytes that programs can take without swapping; None where Linux does not report it.
 
     None with a GPU, too: its driver maps more than it uses, which was not tried under a limit.
     """
@@ -116,7 +116,7 @@ def _flush_streams() -> bool:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # see `StandardOutput`, which has said it
+        except (OSError, ValueError, AttributeError):  # see `StandardOutput`, which has reported it
             is_flushed = False
     return is_flushed
 

@@ -45,8 +45,8 @@ class Watcher:
             watched: Which steps, and their options.
             settings: The region, the classes and `max_det`, which limit the search for barcodes;
                 the defaults if None.
-            conf_thresholds: `(C,)`, the confidence of each class. A detection below it stays only
-                if its barcode can be read. None if all detections stay.
+            conf_thresholds: `(C,)`, the confidence of each class. A detection below it is kept only
+                if its barcode can be read. None if all are kept.
         """
         self._steps: list[WatchStep] = []
         # The step for --ignore, if there is one. `unmatched_patterns` asks it at the end of a run.

@@ -9,9 +9,9 @@
 reading.py reads the barcode in a box, in crops that crops.py makes, plain and enhanced; markers.py
 reads markers.
 
-Detections below the confidence are tried too, and stay only if they are read.
+Detections below the confidence are tried too, and kept only if they are read.
 
-So nothing is lost that zxing-cpp reads by itself; small and tilted barcodes join, because the
+So nothing is lost that zxing-cpp reads by itself; small and tilted barcodes are added, because the
 detector knows where they are.
 """
 
@@ -112,7 +112,7 @@ class Codes:
         return replace(record, detections=with_undetected)
 
     def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
-        """Crop an image `(H, W)` to the region of the settings; without one, to all of it."""
+        """Crop an image `(H, W)` to the region of the settings; if there is none, to all of it."""
         matrix = np.eye(2, 3)
         if self._settings.region is None:
             return Crop(grey, matrix)

@@ -28,7 +28,7 @@ LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
-    """Return a grey image as bytes; OpenCV's are already, but its stubs do not know that."""
+    """Return a grey image as bytes; OpenCV's already are, but its stubs do not know that."""
     return pixels.astype(np.uint8, copy=False)
 
 

@@ -175,7 +175,7 @@ class VideoTracks:
         Returns:
             `supervision.Detections` of those that can be tracked. Its `tracker_id` has the ids of
             their tracks. Its `class_id` has their indices in `detections`, and not classes: the
-            tracker leaves it as it is, so that each one is found again.
+            tracker leaves it as it is, so that each one can be found again.
 
         Raises:
             InferenceError: The tracker failed.

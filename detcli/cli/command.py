@@ -176,7 +176,7 @@ class _CommandCall:
             typed: The values that Typer has read from the command line, by name of the option.
 
         Raises:
-            UsageError: A value cannot be parsed, or options do not go together.
+            UsageError: A value cannot be parsed, or options exclude each other.
         """
         toml_entries: dict[str, Any] = {}
         if self._configurable_names:
@@ -377,7 +377,7 @@ def _parse_values(
                 else:
                     values[name] = option.parse_value(raw)
             except UsageError as error:
-                # A value that an earlier version took, such as topk, has a hint of its own.
+                # A value that an earlier version accepted, such as topk, has a hint of its own.
                 error.hint = error.hint or MOVED.get(str(raw), hint)
                 raise
         elif option.default is REQUIRED:

@@ -70,7 +70,7 @@ def collect_values(
             typed_values[name] = raw_value.value
 
     # Drop defaults that do not suit this run. An option is declared after those that it needs, so
-    # these were dropped before it is looked at.
+    # these have been dropped before it is checked.
     for name in list(raw_values):
         if name in typed_values:
             continue
@@ -159,7 +159,7 @@ def read_defaults() -> dict[str, Any]:
     path = defaults_file()
     if path is None:
         return {}
-    # Windows has the null device NUL, in any case; /dev/null is meant there, too.
+    # Windows has the null device NUL, in any case; /dev/null is also meant there.
     is_null_device = str(path).lower() == os.devnull or path.as_posix() == "/dev/null"
     if is_null_device:
         return {}

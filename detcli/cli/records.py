@@ -123,7 +123,7 @@ def _has_record_on_each_line(name: str) -> bool:
 def take_records(
     name: str, take: Callable[[RecordJson], object], advance: Callable[[str], object]
 ) -> None:
-    """Read the records of a file, and say which of them a command cannot use.
+    """Read the records of a file, and report which of them a command cannot use.
 
     Args:
         name: A name that was typed, as for `read_for_scores`.
@@ -171,14 +171,14 @@ def _beginning_of_file(name: str) -> bytes:
 
 
 def _beginning_of_stdin() -> bytes:
-    """Look at the first bytes of standard input, which stay unread; empty if it is closed."""
+    """Peek at the first bytes of standard input, which stay unread; empty if it is closed."""
     if sys.stdin is None:
         return b""
     return cast("io.BufferedReader", sys.stdin.buffer).peek(BEGINNING_BYTES)
 
 
 def require_different(names: tuple[str, ...]) -> None:
-    """Refuse a name that was typed twice, whose records would count twice.
+    """Refuse a name that was typed twice, as its records would be counted twice.
 
     Raises:
         UsageError: There is such a name, or none at all.

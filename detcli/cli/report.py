@@ -62,8 +62,8 @@ def require_output(other_results: Sequence[object]) -> None:
     """Refuse a closed standard output before the work begins, unless there are other results.
 
     Args:
-        other_results: The files that the command writes besides its report; None in place of each
-            that the user did not ask for.
+        other_results: The files that the command writes besides its report; None for each that the
+            user did not ask for.
 
     Raises:
         OutputError: The report would be the only result, and goes nowhere.
@@ -89,9 +89,9 @@ def write_report(
     Args:
         report: The report.
         requested_format: The value of --format; None for tables on a terminal, and JSON elsewhere.
-        render: Makes the tables and lines that rich prints of a report.
-        other_results: The files that the command writes besides; None in place of each that the
-            user did not ask for.
+        render: Makes the tables and lines of a report that rich prints.
+        other_results: The other files that the command writes; None for each that the user did not
+            ask for.
     """
     from detcli.storage.files import StandardOutput
 
@@ -171,7 +171,7 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "%": "{:.1%}".format,
     "/s": "{:.1f} images/s".format,
 }
-"""How a value of each unit is written for people; JSON has the bare number."""
+"""How a value with each unit is formatted for people; JSON has the bare number."""
 
 
 def report_field(
@@ -211,8 +211,8 @@ def report_rows(
 
     Args:
         report: The report; if it is None, each row shows that the value is missing.
-        report_type: Its type, which is needed if it may be None.
-        prefix: What comes before each label.
+        report_type: Its type, needed if it may be None.
+        prefix: The prefix of each label.
     """
     class_with_fields: Any = report_type or type(report)
     for declared_field in fields(class_with_fields):

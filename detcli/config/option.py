@@ -79,7 +79,7 @@ class Option:
     group: Any = None  # class of its group
 
     def missing_needs(self, set_names: Iterable[str]) -> list[MissingNeed]:
-        """List what this option needs besides itself and the user has not set.
+        """List what this option needs and the user has not set.
 
         Args:
             set_names: Names of all options that the user has set.
@@ -360,7 +360,7 @@ class Option:
 
         - A ValueError or KeyError with any message, as `int` raises it: this returns None.
         - A ValueError(message, hint) from the option's `parse`: the flag is put before the message.
-        - A UsageError: the flag is put before its message, unless it has the flag already.
+        - A UsageError: the flag is put before its message, unless it already has the flag.
 
         Raises:
             UsageError: The parser says what is wrong; the message names the option.

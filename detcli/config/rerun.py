@@ -11,8 +11,7 @@ from detcli.core.text import public_name
 def rerun_words(config: Config) -> list[str]:
     """Format the arguments of a `detcli predict` with the same detections, without its inputs.
 
-    The model and the files of options are named as in the run, so the arguments are for the folder
-    where it ran.
+    The model and the files of options are named as in the run, so the arguments work in its folder.
 
     Returns:
         The arguments; none if they would have a password or another secret of an address.
@@ -70,7 +69,7 @@ def resume_words(config: Config, path: Path) -> list[str]:
 
 
 def excluded_by_resume() -> list[str]:
-    """List the names of the options that do not go together with --resume."""
+    """List the names of the options that cannot be combined with --resume."""
     options = options_of(Config)
     names = [*options["resume"].excludes]
     for name, option in options.items():

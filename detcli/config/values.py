@@ -197,7 +197,7 @@ class ShardEngine:
         """Parse the value of --on: `local:4`, `ray` or `ray://HOST:PORT`."""
         local_count = re.fullmatch("local:0*([1-9][0-9]*)", text)
         if local_count is not None:
-            # Python refuses to read numbers of thousands of digits; six are too many already.
+            # Python refuses to parse numbers of thousands of digits; six are already too many.
             count = int(local_count[1][:6])
             if count > MAX_PROCESSES:
                 raise UsageError(
@@ -443,7 +443,7 @@ class Tiling:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the value of --tile: `640`, `640,overlap=0.2` or `640,crowd=10`."""
-        # At most nine digits, since Python refuses to read numbers of thousands.
+        # At most nine digits, since Python refuses to parse numbers of thousands.
         size_pattern = r"\s*([0-9]{1,9})\s*"
         overlap_pattern = r"(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
         crowd_pattern = r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?"

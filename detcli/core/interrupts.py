@@ -56,7 +56,7 @@ class Interrupts:
             number = getattr(signal, name, None)
             if number is None:
                 continue
-            # `nohup` has SIGHUP ignored, and that stays. A background job of a script ignores
+            # `nohup` has SIGHUP ignored, and that is kept. A background job of a script ignores
             # SIGINT, too, but has to finish its files when it is sent one on purpose.
             if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                 continue

@@ -62,7 +62,7 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Convert the bytes of a text file to UTF-8, as they come, without the byte order mark.
 
     A text in UTF-8, or without a mark, is passed on as it is, whatever bytes it has. Halves of
-    surrogate pairs stay, as names on Windows may have some.
+    surrogate pairs are kept, as names on Windows may have some.
 
     Args:
         chunks: The bytes of the text. An empty chunk says that nothing was written for a while. It

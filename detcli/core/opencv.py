@@ -61,7 +61,7 @@ def _too_old_error(version: str) -> DependencyError:
 
 
 def limit_pixels(max_pixels: int) -> int:
-    """Let OpenCV refuse larger images before it allocates memory, unless it is loaded already.
+    """Let OpenCV refuse larger images before it allocates memory, unless it is already loaded.
 
     Returns the limit.
     """

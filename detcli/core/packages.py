@@ -78,7 +78,7 @@ def gpu_wheel_exists() -> bool:
 
 
 def find_mixture() -> Explanation | None:
-    """Find out whether several packages of ONNX Runtime are installed over each other.
+    """Determine whether several packages of ONNX Runtime are installed over each other.
 
     Returns:
         None if there is one package or none.

@@ -237,7 +237,7 @@ def shell_line(words: Iterable[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
-MIN_BEGINNING = 3  # letters of a word that is taken for the beginning of another
+MIN_BEGINNING = 3  # letters of a word that is regarded as the beginning of another
 
 
 def closest(word: str, candidates: Iterable[str]) -> str:

@@ -78,14 +78,14 @@ from detcli.sink.folder import mark_folder
 from detcli.storage.files import AppendedFile, make_folder, write_all, write_file, writing
 from detcli.storage.folder import NO_LINK, NO_WAIT, Folder, LockState, lock, sync
 
-MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
+MARK = ".detcli-page"  # the file that marks a folder as ours; locked while a run writes
 FORMAT = 2
 FORMATS = (1, 2)  # of pages that can be continued
 CHUNK_RECORDS = 500  # a chunk ends with this many records, or this many bytes
 CHUNK_BYTES = 1 << 20
 IMAGE_FOLDERS = ("pictures", "thumbnails")
 FOLDERS = ("data", "files", *IMAGE_FOLDERS)
-REVIEW_FILES = "review."  # how names of files begin that only the review page has
+REVIEW_FILES = "review."  # prefix of the names of files that only the review page has
 
 _OURS = re.compile(
     r"data/\d+\.js|thumbnails/\d+/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII
@@ -97,10 +97,10 @@ class PageFolder:
     """A folder that holds one page: its files, its data in chunks, and its images."""
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
-        """Lock the folder against other runs; an earlier page in it stays until `begin`.
+        """Lock the folder against other runs; an existing page is kept until `begin`.
 
         Args:
-            path: The folder, which is made if it does not exist.
+            path: The folder, which is created if it does not exist.
             inputs: The files that the run reads, which are never removed.
             resumed: Whether this run continues the page of earlier runs. A later run may then
                 continue it again, so `sync` puts copies of images on the disk, too.
@@ -163,7 +163,7 @@ class PageFolder:
     def _open_marker(self) -> FileIO:
         """Open the marker file of the page's folder, which is created if the folder is empty.
 
-        The file tells that the folder is a page, and a run locks it while it writes to the page.
+        The file shows that the folder is a page, and a run locks it while it writes to the page.
 
         Raises:
             UsageError: The folder has other files in it.
@@ -201,8 +201,8 @@ class PageFolder:
         """Make the folder ready for the records of this run, which becomes the last of `_runs`.
 
         A page of earlier runs that this run continues is repaired: lines that a kill has left
-        incomplete are removed. Any other page in the folder is removed. Until this is called, it
-        stays as it was.
+        incomplete are removed. Any other page in the folder is removed. Until this is called, it is
+        left as it was.
         """
         for name in FOLDERS:
             make_folder(self._real / name)
@@ -225,15 +225,15 @@ class PageFolder:
             write_file(target, file.read_bytes())
 
     def describe(self, run: Mapping[str, Any]) -> None:
-        """Write what made the records of this run, in place of what was written before."""
+        """Write what made the records of this run, replacing what was written before."""
         self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"], "packed": True}
         write_file(self._real / "data/runs.js", script_call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Append the entry of a record to the current chunk, and end the chunk if it is full.
 
-        A chunk is a file with the entries of up to 500 records. Without a current chunk, a new one
-        begins.
+        A chunk is a file with the entries of up to 500 records. If there is no current chunk, a new
+        one begins.
 
         Returns:
             Whether the entry began a chunk. The caller then has to call `describe`, as the
@@ -376,7 +376,7 @@ class PageFolder:
     def _repair(self) -> None:
         """Remove incomplete lines from the last chunk and pack, which a kill may leave.
 
-        A chunk after it that had begun, but was not counted in runs.js yet, is removed.
+        A later chunk that had begun, but is not counted in runs.js yet, is removed.
         """
         last_chunk = self._real / f"data/{self._chunk_count - 1}.js"
         if self._chunk_count and last_chunk.exists():

@@ -188,7 +188,7 @@ class Page:
         self._copy_count = 0  # images of which the page has a copy
         self._video_count = 0
         self._videos: dict[str, _PageVideo] = {}  # by source; for files, only the one being read
-        # Classes are numbered as they come up; the number by id and name.
+        # Classes are numbered in the order in which they appear; the index by id and name.
         self._class_numbers: dict[tuple[int, str], int] = {}
         # The (name, value) pairs of models, devices and precisions that made records. They are the
         # keys of a dict, which are unique like the items of a set, but stay in their order.

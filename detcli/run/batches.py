@@ -88,7 +88,7 @@ class BatchDetector:
         requested_device = Device.parse(device)
         file = _find_unless_located(model, requested_device, options)
         if options is not None and file.half:
-            options = replace(options, half=False)  # the file is float16 already
+            options = replace(options, half=False)  # the file is already float16
 
         prepared = replace(prepare_for(file, settings), usual_batch=batch)
         for warning in prepared.contract.warnings:
@@ -369,7 +369,7 @@ class BatchDetector:
 
         Returns:
             A function that waits for the detections of each image. If all images are cut into
-            tiles, they have been detected already.
+            tiles, detection has already finished.
         """
         if self.tiling is None:
             return self._start_whole(images)
@@ -452,7 +452,7 @@ class BatchDetector:
         """Run detection on many images, on this detector and its helpers in parallel.
 
         The calling thread works too. Each helper has a thread; all take the next batch when they
-        are done with one.
+        have finished one.
 
         Args:
             views: The images, which are tiles or whole images.

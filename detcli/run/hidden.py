@@ -1,4 +1,4 @@
-"""Hides the classes of `--blur` on a page that is made of saved records.
+"""Hides the classes of `--blur` on a page that is made from saved records.
 
 The records do not list the model's classes, so the classes to hide are looked for in the records:
 one that is in none of them may be a typing error, which would leave everybody on the page.

@@ -56,7 +56,7 @@ STALL_TIMEOUT_S = 600.0  # a device that finishes nothing for this long counts a
 MAX_LOADERS = 16
 
 FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError, ModelError)
-"""Errors that every other batch would meet, too."""
+"""Errors that every other batch would also meet."""
 
 
 @dataclass(eq=False, slots=True)

@@ -175,7 +175,7 @@ def suppress_across_classes(
 
 
 def default_conf_thresholds(contract: Contract) -> npt.NDArray[np.float32]:
-    """Return what the scores of each class must exceed if a user asks for nothing else.
+    """Return what the scores of each class must exceed by default.
 
     Returns:
         `(C,)`, a threshold for each of the C classes.

@@ -22,7 +22,7 @@ class _StartedBatch(NamedTuple):
 class SharedWork:
     """Images to run detection on, by several threads that each take one batch after the other.
 
-    Every thread calls `run`, with a detector of its own; then one calls `results`.
+    Every thread calls `run`, with its own detector; then one of them calls `results`.
     """
 
     def __init__(self, images: Sequence[Image], batch_size: int) -> None:

@@ -511,7 +511,7 @@ def publish(
         first_shard: The index of the first shard; not 0 in an extension of a manifest.
 
     Returns:
-        Whether it was published; False if there is a file of that name already.
+        Whether it was published; False if a file of that name already exists.
     """
     shard_count = 0
     name_count = 0

@@ -87,7 +87,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             name: The name of the file in it.
 
         Returns:
-            Whether it was published; False if there is a file of that name already.
+            Whether it was published; False if a file of that name already exists.
         """
         footer = {
             "shard": self._shard.number,

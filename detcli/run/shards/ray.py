@@ -51,8 +51,8 @@ MAX_SHOWN_NODES = 8
 def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     """Connect to Ray, and prepare as many workers as the cluster has room for, for `--on ray`.
 
-    Each worker is an actor, a process that Ray places on some node. It gets a device of its own
-    and, unless told otherwise, one detector; the model's files are sent to it.
+    Each worker is an actor, a process that Ray places on some node. It gets its own device and,
+    unless told otherwise, one detector; the model's files are sent to it.
 
     Args:
         request: What each worker is to do; its share of devices and cores is filled in here.

@@ -1,8 +1,8 @@
 """The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
 
-A shard whose worker died is processed again, by a worker that has nothing else in hand. After three
-deaths its names are processed one by one, and a name that three workers died over, with nothing
-else in hand, gets a record with an error. The others are processed as usual.
+A shard whose worker died is processed again, by a worker that holds no other task. After three
+deaths its names are processed one by one, and a name that three workers died over, while they held
+no other task, gets a record with an error. The others are processed as usual.
 
 An engine calls `next_task` for each worker that wants one, and `done`, `failed` or `died` when the
 worker has finished one, given one up or died. A schedule is not thread-safe.
@@ -26,7 +26,7 @@ DEATHS = 3
 """Deaths after which a shard is processed name by name, and one name is taken as their cause."""
 
 STARTS = 5
-"""How often in a row a worker may be lost without a shard in hand before it is not replaced."""
+"""How often in a row a worker may be lost while it holds no shard, before it is not replaced."""
 
 MAX_GIVEN_UP = 16
 """Names that may be given up in a row as the cause of deaths. At this number the run fails, as the
@@ -37,7 +37,7 @@ WorkerId = Hashable
 
 
 class Schedule:
-    """The shards that are left to do, in random order: a run beside this one processes others."""
+    """The shards that are left to process, in random order: a parallel run processes others."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Schedule:
         # To find the input that kills, a shard over which workers died again and again is processed
         # input by input. These are the inputs that are done: by shard, then by position in it.
         self._done_inputs: dict[int, dict[int, Done]] = defaultdict(dict)
-        self._given_up_in_a_row = 0  # names that were taken for the cause of deaths
+        self._given_up_in_a_row = 0  # names that were regarded as the cause of deaths
 
     @property
     def over(self) -> bool:
@@ -95,7 +95,7 @@ class Schedule:
         return sorted(numbers)
 
     def holds(self, worker: WorkerId) -> bool:
-        """Whether a worker has a task in hand."""
+        """Whether a worker holds a task."""
         return bool(self._held.get(worker))
 
     def next_task(self, worker: WorkerId) -> Task | None:

@@ -112,10 +112,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
         # How often in a row a worker could not reach the store, or what else it needs.
         self._outages_in_a_row: Counter[int] = Counter()
-        # How often in a row a worker died without a shard in hand, on each machine.
+        # How often in a row a worker died while it held no shard, on each machine.
         self._losses_by_node: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
-        # For the warning of `_report_silent`, and the workers that it has named already.
+        # For the warning of `_report_silent`, and the workers that it has already named.
         self._time_since_event: dict[int, RunningTime] = {}
         self._reported_as_silent: set[int] = set()
 
@@ -159,7 +159,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             A `Progress` whenever a worker reports how many records it has made, and the `Counts` of
             each shard that is complete: what became of its inputs.
         """
-        for index in range(1, min(self._count, schedule.total)):  # worker 0 runs already
+        for index in range(1, min(self._count, schedule.total)):  # worker 0 already runs
             self._start_unless_lost(index)
 
         # At the end, all workers that have begun (those in `_nodes`) are waited for; others have
@@ -216,8 +216,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _settle_death(self, index: int, ended: Ended, schedule: Schedule) -> Counts | None:
         """Put the tasks of a worker that has died back into the schedule, and replace it.
 
-        If it had no task in hand, no input can be the cause. Then its machine is blamed: after some
-        such losses in a row, no worker with its index is started there any more.
+        If it held no task, no input can be the cause. Then its machine is blamed: after some such
+        losses in a row, no worker with its index is started there any more.
 
         Returns:
             The counts of a shard, if it is complete now: the schedule may have given up its last
