@@ -176,7 +176,7 @@ class _CommandCall:
             typed: The values that Typer has read from the command line, by name of the option.
 
         Raises:
-            UsageError: A value cannot be parsed, or options exclude each other.
+            UsageError: A value cannot be parsed, or options do not go together.
         """
         toml_entries: dict[str, Any] = {}
         if self._configurable_names:
