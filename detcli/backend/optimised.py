@@ -24,7 +24,7 @@ from detcli.backend.session import CPU, TensorSession, onnxruntime, optimised
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, ModelError
 from detcli.core.opencv import cv2
-from detcli.core.timing import LateError, run_with_time_limit
+from detcli.core.timing import TimeLimitError, run_with_time_limit
 from detcli.data.geometry import Image, Letterbox, Pixels
 from detcli.model.contract import Contract
 from detcli.model.prepared import PreparedModel
@@ -185,7 +185,7 @@ class _FirstUse:
             return UNUSABLE
         try:
             is_same = self._computes_same(self.session, optimised_graph)
-        except (DetcliError, LateError, MemoryError, cv2.error) as error:
+        except (DetcliError, TimeLimitError, MemoryError, cv2.error) as error:
             reason = str(error) or type(error).__name__
             log.info("%s: its optimised graph is not used: %s", model.name, reason)
             return UNUSABLE
@@ -200,7 +200,7 @@ class _FirstUse:
 
         Raises:
             DetcliError: The optimised graph cannot be opened, or a run failed.
-            LateError: The runs took too long.
+            TimeLimitError: The runs took too long.
         """
         optimised_session = self._opener.open(optimised_graph)
         return run_with_time_limit(

@@ -7,7 +7,7 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import Tensor, to_tensors
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
-from detcli.core.timing import LateError, Stage, run_with_time_limit
+from detcli.core.timing import Stage, TimeLimitError, run_with_time_limit
 from detcli.data.detections import Detections
 from detcli.data.geometry import Letterbox, Pixels, Size, new_image
 from detcli.model.contract import Contract
@@ -211,7 +211,7 @@ def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
     """
     try:
         return run_with_time_limit(limit_s, task)
-    except LateError:
+    except TimeLimitError:
         raise timeout_error(title, limit_s) from None
 
 

@@ -535,27 +535,27 @@ class Command(CommandHelp):
             UsageError: There are more arguments without an option than the command takes.
         """
         ctx.allow_extra_args = True  # refused below, in words that say what the command takes
-        extra_words = super().parse_args(ctx, args)
-        if extra_words and not ctx.resilient_parsing:
-            raise self._extra_words_error(ctx, extra_words)
-        return extra_words
+        extra_arguments = super().parse_args(ctx, args)
+        if extra_arguments and not ctx.resilient_parsing:
+            raise self._extra_words_error(ctx, extra_arguments)
+        return extra_arguments
 
-    def _extra_words_error(self, ctx: Any, extra_words: Sequence[str]) -> UsageError:
+    def _extra_words_error(self, ctx: Any, extra_arguments: Sequence[str]) -> UsageError:
         """Make the error for words that are neither options nor arguments that the command takes.
 
         Args:
             ctx: Click's context.
-            extra_words: Those words.
+            extra_arguments: Those words.
         """
         _, *arguments = self.collect_usage_pieces(ctx)  # after [OPTIONS]
         taken = "options only"
         if arguments:
             taken = f"{' '.join(arguments)} and options"
-        quoted_words = [f"'{public_name(word)}'" for word in extra_words[:MAX_QUOTED_WORDS]]
-        if len(extra_words) > MAX_QUOTED_WORDS:
+        quoted_words = [f"'{public_name(word)}'" for word in extra_arguments[:MAX_QUOTED_WORDS]]
+        if len(extra_arguments) > MAX_QUOTED_WORDS:
             quoted_words.append("...")
         noun = "argument"
-        if len(extra_words) > 1:
+        if len(extra_arguments) > 1:
             noun = "arguments"
         return UsageError(
             f"unexpected {noun} {' '.join(quoted_words)}: {ctx.command_path} takes {taken}",

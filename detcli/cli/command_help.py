@@ -51,8 +51,8 @@ class CommandHelp(Help, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command, and record which help is asked for, if any."""
         self._is_brief = "--help" not in args
-        extra_words: list[str] = super().parse_args(ctx, args)
-        return extra_words
+        extra_arguments: list[str] = super().parse_args(ctx, args)
+        return extra_arguments
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all of it for --help, and what fits on a screen for -h."""

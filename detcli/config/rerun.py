@@ -8,7 +8,7 @@ from detcli.config.option import Option, options_of, values_of
 from detcli.core.text import public_name
 
 
-def rerun_words(config: Config) -> list[str]:
+def rerun_arguments(config: Config) -> list[str]:
     """Format the arguments of a `detcli predict` with the same detections, without its inputs.
 
     The model and the files of options are named as in the run, so the arguments work in its folder.
@@ -23,7 +23,7 @@ def rerun_words(config: Config) -> list[str]:
         value = values[name]
         is_written_apart = name in {"model", "conf", "class_conf"}
         if option.affects_detections and not is_written_apart and value != option.default:
-            words += _option_words(option, value)
+            words += _option_arguments(option, value)
     words += _conf_words(config)
     return _without_secrets(words)
 
@@ -32,7 +32,7 @@ MAX_WORDS = 60
 """The maximum number in a hint; a longer command, from an expanded pattern, is not read."""
 
 
-def resume_words(config: Config, path: Path) -> list[str]:
+def resume_arguments(config: Config, path: Path) -> list[str]:
     """Format the arguments of a `detcli predict` that repeats a run, and can be continued.
 
     Options that --resume excludes are left out.
@@ -59,7 +59,7 @@ def resume_words(config: Config, path: Path) -> list[str]:
     for name, option in options.items():
         value = values[name]
         if name not in unneeded_names and value != option.default:
-            words += _option_words(option, value)
+            words += _option_arguments(option, value)
     words += _conf_words(config)
     words += [options["resume"].flag, str(path)]
 
@@ -98,7 +98,7 @@ def _without_secrets(words: list[str]) -> list[str]:
     return words
 
 
-def _option_words(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - of any option
+def _option_arguments(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - of any option
     """Format an option that differs from its default."""
     if value is True:
         return [option.flag]

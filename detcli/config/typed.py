@@ -39,7 +39,7 @@ SINGLE_VALUE_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 """Types that Python can iterate over, but whose values are not lists of values."""
 
 
-class UnfitError(Exception):
+class ConversionError(Exception):
     """A value does not have the type, and cannot be converted to it."""
 
 
@@ -66,7 +66,7 @@ def _convert_field(field: "Field[Any]", value: Any) -> Any:
         parse = _text_parser(field)
     try:
         converted = convert(value, field.type, parse)
-    except UnfitError:
+    except ConversionError:
         message = f"{field.name} is {describe_value(value)}"
         raise UsageError(message, f"give {describe_type(field.type)}") from None
     if option is not None and type(converted) in {int, float}:
@@ -135,7 +135,7 @@ def convert(value: Any, value_type: Any, parse: ParseText | None = None) -> Any:
             `Tiling`; without it, only values of these types are accepted.
 
     Raises:
-        UnfitError: The value cannot be converted.
+        ConversionError: The value cannot be converted.
     """
     if hasattr(value, "dtype") and not isinstance(value, type):  # an array or a number of NumPy
         value = value.tolist()
@@ -161,9 +161,9 @@ def _convert_to_union(value: Any, member_types: tuple[Any, ...], parse: ParseTex
     for member_type in member_types:
         try:
             return convert(value, member_type, parse)
-        except UnfitError:
+        except ConversionError:
             continue
-    raise UnfitError
+    raise ConversionError
 
 
 def _is_of_type(value: Any, member_type: Any) -> bool:
@@ -178,7 +178,7 @@ def _require_literal(value: Any, literals: tuple[Any, ...]) -> Any:
     for literal in literals:
         if type(value) is type(literal) and value == literal:
             return value
-    raise UnfitError
+    raise ConversionError
 
 
 def _convert_to_tuple(
@@ -194,7 +194,8 @@ def _convert_to_tuple(
         parse: Parses text for entries that are written as text, as in `convert`.
 
     Raises:
-        UnfitError: It is not iterable, has a different length, or an entry cannot be converted.
+        ConversionError: It is not iterable, has a different length, or an entry cannot be
+            converted.
     """
     has_any_length = entry_types[-1] is ...
     if not has_any_length:
@@ -206,14 +207,14 @@ def _convert_to_tuple(
     if isinstance(value, Mapping) and get_origin(entry_type) is tuple:
         entries = value.items()
     if not isinstance(entries, Iterable) or isinstance(entries, SINGLE_VALUE_TYPES):
-        raise UnfitError
+        raise ConversionError
     return tuple(convert(entry, entry_type) for entry in entries)
 
 
 def _convert_to_fixed_tuple(value: Any, entry_types: tuple[Any, ...]) -> tuple[Any, ...]:
     """Convert a list or tuple to a tuple that has an entry of each of these types."""
     if not isinstance(value, list | tuple) or len(value) != len(entry_types):
-        raise UnfitError
+        raise ConversionError
     entries_and_types = zip(value, entry_types, strict=True)
     return tuple(convert(entry, entry_type) for entry, entry_type in entries_and_types)
 
@@ -228,10 +229,10 @@ def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tupl
         parse: Parses a string to a list of entries; without it, strings are refused.
 
     Raises:
-        UnfitError: An entry neither has the type nor is a string.
+        ConversionError: An entry neither has the type nor is a string.
     """
     if isinstance(value, bytes | Mapping):
-        raise UnfitError
+        raise ConversionError
 
     is_single_entry = isinstance(value, str | entry_type) or not isinstance(value, Iterable)
     objects_and_texts = value
@@ -245,7 +246,7 @@ def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tupl
         elif isinstance(object_or_text, str) and parse is not None:
             entries.extend(parse(object_or_text))
         else:
-            raise UnfitError
+            raise ConversionError
     return tuple(entries)
 
 
@@ -256,7 +257,7 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     accepted as any other type, and a string not as a number.
 
     Raises:
-        UnfitError: The value has the wrong type.
+        ConversionError: The value has the wrong type.
     """
     if plain_type is float and type(value) is int:
         return _int_to_float(value)
@@ -268,7 +269,7 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     # To Python, True is also an int.
     is_bool_for_other = isinstance(value, bool) and plain_type is not bool
     if is_bool_for_other or not isinstance(value, plain_type):
-        raise UnfitError
+        raise ConversionError
     return value
 
 
@@ -276,7 +277,7 @@ def _int_to_float(number: int) -> float:
     try:
         return float(number)
     except OverflowError:  # from about 1.8e308 on
-        raise UnfitError from None
+        raise ConversionError from None
 
 
 def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | None) -> Any:
@@ -289,7 +290,7 @@ def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | Non
         parse: Parses the string; without it, strings are refused. Enumerations do not need it.
 
     Raises:
-        UnfitError: The value cannot be converted.
+        ConversionError: The value cannot be converted.
     """
     if isinstance(value, parsed_type):
         return value
@@ -297,11 +298,11 @@ def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | Non
     if issubclass(parsed_type, Enum):
         if isinstance(value, str) and value in {member.value for member in parsed_type}:
             return parsed_type(value)
-        raise UnfitError
+        raise ConversionError
 
     text = _as_typed_text(value)
     if parse is None or text is None:
-        raise UnfitError
+        raise ConversionError
     return parse(text)
 
 

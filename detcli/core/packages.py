@@ -23,7 +23,7 @@ class Explanation(NamedTuple):
     remedy: str  # a command, perhaps with advice after a semicolon, or advice alone
 
 
-def own_python(purpose: str, instead: str = "install detcli with pip, and run that") -> str:
+def python_executable(purpose: str, instead: str = "install detcli with pip, and run that") -> str:
     """Return the path of the Python that runs detcli, to start another process with it.
 
     Args:

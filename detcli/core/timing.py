@@ -65,7 +65,7 @@ class RunningTime:
         return self._seconds
 
 
-class LateError(Exception):
+class TimeLimitError(Exception):
     """A task took too long; not the built-in TimeoutError, which is an OSError."""
 
 
@@ -84,7 +84,7 @@ def run_with_time_limit(limit_s: float, task: Callable[[], T]) -> T:
         What the task returns; what it raises is raised here.
 
     Raises:
-        LateError: It took too long.
+        TimeLimitError: It took too long.
     """
     # The thread puts what the task returns or raises into one of these lists.
     results: list[T] = []
@@ -104,7 +104,7 @@ def run_with_time_limit(limit_s: float, task: Callable[[], T]) -> T:
         is_late = bool(limit_s) and time_running.seconds() > limit_s
         if is_late and thread.is_alive():
             thread.is_abandoned = True
-            raise LateError
+            raise TimeLimitError
     if errors:
         raise errors[0]
     return results[0]

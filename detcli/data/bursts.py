@@ -49,7 +49,7 @@ class BurstFinder:
 
     def add(self, record: RecordJson) -> None:
         """Add the next record; one whose image has no time is in no burst."""
-        record_number = self.record_count
+        record_index = self.record_count
         self.record_count += 1
         time = from_text(record.get("taken", ""))
         if time is None or "error" in record:
@@ -57,7 +57,7 @@ class BurstFinder:
         folder, _, _ = record["source"].rpartition("/")
         folder_id = self._folder_ids.setdefault(folder, len(self._folder_ids))
         scores = [detection["score"] for detection in record["detections"]]
-        self._record_numbers.append(record_number)
+        self._record_numbers.append(record_index)
         self._folders.append(folder_id)
         self._times_us.append((time - _EPOCH) // _MICROSECOND)
         self._scores.append(max(scores, default=0.0))
@@ -100,9 +100,9 @@ class Bursts:
         self.number_by_record = number_by_record
         self._best_scores = best_scores
 
-    def of_record(self, record_number: int) -> Burst | None:
+    def of_record(self, record_index: int) -> Burst | None:
         """Return the burst of a record, counted from 0; None if it is in none."""
-        number = int(self.number_by_record[record_number])
+        number = int(self.number_by_record[record_index])
         if number == NO_BURST:
             return None
         return Burst(number, float(self._best_scores[number]))

@@ -51,7 +51,7 @@ class RepeatGroup:
     image_count: int
     box_count: int
     # Records count from 0, in the order in which they were added.
-    record_number: int  # of the record with the group's box
+    record_index: int  # of the record with the group's box
     detection_index: int  # of that box in the record
     first_record: int
     last_record: int
@@ -137,7 +137,7 @@ class RepeatFinder:
 
         Boxes that an earlier search has marked as repeated are left out, and boxes without an area.
         """
-        record_number = self.record_count
+        record_index = self.record_count
         self.record_count += 1
         place = place_of(record)  # the camera: the folder of the image, or the source of its video
         for detection_index, detection in enumerate(record.get("detections", ())):
@@ -156,7 +156,7 @@ class RepeatFinder:
             kind_number = self._kind_numbers.setdefault(kind, next_number)
 
             self._kinds.append(kind_number)
-            self._records.append(record_number)
+            self._records.append(record_index)
             self._detections.append(detection_index)
             self._scores.append(detection["score"])
             self._edges.extend((x1, y1, x2, y2))
@@ -176,10 +176,10 @@ class RepeatFinder:
 
         place_and_class_by_kind = list(self._kind_numbers)
         groups = []
-        for box_number, members in members_by_box.items():
-            place, class_name = place_and_class_by_kind[self._kinds[box_number]]
+        for box_index, members in members_by_box.items():
+            place, class_name = place_and_class_by_kind[self._kinds[box_index]]
             records_of_group = np.unique(records[members])
-            x1, y1, x2, y2 = boxes[box_number].tolist()
+            x1, y1, x2, y2 = boxes[box_index].tolist()
             groups.append(
                 RepeatGroup(
                     number=0,  # until all groups are sorted
@@ -188,8 +188,8 @@ class RepeatFinder:
                     box=(x1, y1, x2, y2),
                     image_count=len(records_of_group),
                     box_count=len(members),
-                    record_number=self._records[box_number],
-                    detection_index=self._detections[box_number],
+                    record_index=self._records[box_index],
+                    detection_index=self._detections[box_index],
                     first_record=int(records_of_group[0]),
                     last_record=int(records_of_group[-1]),
                 )
@@ -232,14 +232,14 @@ def _members_by_box(
     for start in range(0, len(best_first), BOXES_AT_A_TIME):
         next_boxes = best_first[start : start + BOXES_AT_A_TIME]
         ungrouped = next_boxes[~is_in_group[next_boxes]]
-        for box_number in nearby.with_enough_overlaps(ungrouped).tolist():
+        for box_index in nearby.with_enough_overlaps(ungrouped).tolist():
             # An earlier box of this loop may have begun a group that this one is in.
-            if is_in_group[box_number]:
+            if is_in_group[box_index]:
                 continue
-            members = nearby.overlapping(box_number)
+            members = nearby.overlapping(box_index)
             image_count = len(np.unique(records[members]))
             if image_count >= MIN_IMAGES:
-                members_by_box[box_number] = members
+                members_by_box[box_index] = members
                 is_in_group[members] = True
     return members_by_box
 
@@ -279,47 +279,47 @@ class NearbyBoxes:
         self._boxes_by_cell = np.argsort(cell_keys, kind="stable")
         self._sorted_cell_keys = cell_keys[self._boxes_by_cell]
 
-    def with_enough_overlaps(self, box_numbers: _Integers) -> _Integers:
+    def with_enough_overlaps(self, box_indices: _Integers) -> _Integers:
         """Select the boxes that `MIN_IMAGES` boxes or more overlap; the others can begin no group.
 
         A box with `MANY_NEARBY` boxes or more near it is selected without being compared with them:
         the caller does that if it is still in no group when its turn comes.
 
         Args:
-            box_numbers: `(M,)`, boxes in some order.
+            box_indices: `(M,)`, boxes in some order.
 
         Returns:
             The selected boxes, in the same order.
         """
-        ranges = self._ranges_near(box_numbers)
+        ranges = self._ranges_near(box_indices)
         nearby_counts = (ranges.ends - ranges.begins).sum(axis=1)  # (M,)
         has_many_nearby = nearby_counts >= MANY_NEARBY
         is_compared = (nearby_counts >= MIN_IMAGES) & ~has_many_nearby
         compared_ranges = _Ranges(ranges.begins[is_compared], ranges.ends[is_compared])
-        overlap_counts = self._overlap_counts(box_numbers[is_compared], compared_ranges)
+        overlap_counts = self._overlap_counts(box_indices[is_compared], compared_ranges)
 
         is_selected = has_many_nearby.copy()
         is_selected[is_compared] = overlap_counts >= MIN_IMAGES
-        selected: _Integers = box_numbers[is_selected]
+        selected: _Integers = box_indices[is_selected]
         return selected
 
-    def overlapping(self, box_number: int) -> _Integers:
+    def overlapping(self, box_index: int) -> _Integers:
         """Return the boxes of the same kind that overlap a box with `MIN_IOU`, including itself."""
-        ranges = self._ranges_near(np.array([box_number]))
+        ranges = self._ranges_near(np.array([box_index]))
         parts = []
         for begin, end in zip(ranges.begins[0], ranges.ends[0], strict=True):
             parts.append(self._boxes_by_cell[begin:end])
         candidates = np.concatenate(parts)
-        ious = overlap(self._boxes[box_number], self._boxes[candidates])
-        is_same_kind = self._kinds[candidates] == self._kinds[box_number]
+        ious = overlap(self._boxes[box_index], self._boxes[candidates])
+        is_same_kind = self._kinds[candidates] == self._kinds[box_index]
         overlapping: _Integers = np.unique(candidates[is_same_kind & (ious >= MIN_IOU)])
         return overlapping
 
-    def _overlap_counts(self, box_numbers: _Integers, ranges: _Ranges) -> _Integers:
+    def _overlap_counts(self, box_indices: _Integers, ranges: _Ranges) -> _Integers:
         """Count, for each given box, the boxes that overlap it with `MIN_IOU`, itself included.
 
         Args:
-            box_numbers: `(M,)`.
+            box_indices: `(M,)`.
             ranges: Where the boxes near each of them are in `_boxes_by_cell`.
 
         Returns:
@@ -329,8 +329,8 @@ class NearbyBoxes:
         # of each is known by its index among the M boxes, `(P,)`, and by its box number, `(P,)`.
         range_lengths = ranges.ends - ranges.begins  # (M, 16)
         nearby_counts = range_lengths.sum(axis=1)  # (M,)
-        first_indices = np.repeat(np.arange(len(box_numbers)), nearby_counts)
-        first_numbers = box_numbers[first_indices]
+        first_indices = np.repeat(np.arange(len(box_indices)), nearby_counts)
+        first_numbers = box_indices[first_indices]
         # Positions in `_boxes_by_cell`.
         positions = joined_ranges(ranges.begins.ravel(), range_lengths.ravel())
         second_numbers = self._boxes_by_cell[positions]  # (P,)
@@ -338,24 +338,24 @@ class NearbyBoxes:
         ious = overlap(self._boxes[first_numbers], self._boxes[second_numbers])
         is_same_kind = self._kinds[first_numbers] == self._kinds[second_numbers]
         overlaps = is_same_kind & (ious >= MIN_IOU)
-        return np.bincount(first_indices[overlaps], minlength=len(box_numbers))
+        return np.bincount(first_indices[overlaps], minlength=len(box_indices))
 
-    def _ranges_near(self, box_numbers: _Integers) -> _Ranges:
+    def _ranges_near(self, box_indices: _Integers) -> _Ranges:
         """Find the boxes near given ones: where those of the 16 cells around each begin and end.
 
         Args:
-            box_numbers: `(M,)`.
+            box_indices: `(M,)`.
 
         Returns:
             Ranges of `_boxes_by_cell`, `(M, 16)`.
         """
-        cell_keys = self._keys_of_cells_near(box_numbers)
+        cell_keys = self._keys_of_cells_near(box_indices)
         return _Ranges(
             begins=np.searchsorted(self._sorted_cell_keys, cell_keys, "left"),
             ends=np.searchsorted(self._sorted_cell_keys, cell_keys, "right"),
         )
 
-    def _keys_of_cells_near(self, box_numbers: _Integers) -> _Keys:
+    def _keys_of_cells_near(self, box_indices: _Integers) -> _Keys:
         """Return, for each given box, the keys of the 16 cells with all boxes that overlap it.
 
         A box that overlaps another is about as large, so its width has one of two size levels, and
@@ -363,13 +363,13 @@ class NearbyBoxes:
         grid of these levels it is in one of two columns and one of two rows: 4 cells for each pair.
 
         Args:
-            box_numbers: `(M,)`, the boxes around which others are looked for.
+            box_indices: `(M,)`, the boxes around which others are looked for.
 
         Returns:
             `(M, 16)`.
         """
-        sides, middles = _sides_and_middles(self._boxes[box_numbers])  # (M, 2) each
-        kinds = self._kinds[box_numbers]
+        sides, middles = _sides_and_middles(self._boxes[box_indices])  # (M, 2) each
+        kinds = self._kinds[box_indices]
 
         # The lower of the two levels is that of the smallest boxes that may overlap.
         smallest_log_sides = np.log(sides) - _REACH_OF_LEVELS

@@ -245,7 +245,7 @@ class ModelFile:
 
         if isinstance(read_model.reading, ModelError):
             return read_model
-        with damage_reported(self.path):
+        with damage_as_model_error(self.path):
             head = read_model.reading.adaptation.head
             roundings = coarse_roundings(GraphIndex(read_model.model.graph), head)
             if not roundings:
@@ -283,7 +283,7 @@ class ModelFile:
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
-        with damage_reported(self.path):
+        with damage_as_model_error(self.path):
             model_with_shapes = tidy(original, folds_constants=folds_constants)
             try:
                 reading = read_graph(
@@ -296,7 +296,7 @@ class ModelFile:
             except ModelError as error:
                 return ReadModel(original, model_with_shapes, error)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if not is_valid(original):  # `damage_reported` then says that it is damaged
+                if not is_valid(original):  # `damage_as_model_error` then says that it is damaged
                     raise
                 return ReadModel(original, model_with_shapes, _unexpected_graph(self.path, error))
 
@@ -346,14 +346,14 @@ class ModelFile:
 
         reading = self.reading()
         model = self.model
-        with damage_reported(self.path):
+        with damage_as_model_error(self.path):
             return read_selection(model, reading)
 
     def body(self) -> "ModelProto":
         """Return the graph that detcli runs: with one input, for images, and the head as output."""
         reading = self.reading()
         model = self.model
-        with damage_reported(self.path):
+        with damage_as_model_error(self.path):
             return reading.body(model)
 
 
@@ -380,7 +380,7 @@ def identity_of(
 
 
 @contextlib.contextmanager
-def damage_reported(path: Path) -> Iterator[None]:
+def damage_as_model_error(path: Path) -> Iterator[None]:
     """Turn any exception in the block into a ModelError that says that the file is damaged.
 
     A damaged file may have nodes without inputs, names that are not text, and impossible tensors.
@@ -428,7 +428,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
 
     if is_lfs_pointer(content):
         raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT)
-    with damage_reported(path):
+    with damage_as_model_error(path):
         try:
             model = onnx.load_model_from_string(content)
         except DecodeError as error:

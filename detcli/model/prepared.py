@@ -12,7 +12,7 @@ from detcli.config.values import BoxFormat
 from detcli.core import Fields, frozen
 from detcli.model.contract import Contract
 from detcli.model.external_data import ChangedError, ExternalFile
-from detcli.model.file import ModelFile, damage_reported, identity_of
+from detcli.model.file import ModelFile, damage_as_model_error, identity_of
 from detcli.model.preprocessing import with_user_preprocessing
 from detcli.storage.cache import cached, is_cached
 
@@ -272,7 +272,7 @@ def _describe(file: ModelFile) -> bytes:
     contract = file.detector()
     outputs = file.model.graph.output
     has_to_be_edited = bool(file.roundings) or len(outputs) != 1
-    with damage_reported(file.path):  # a name that is not text cannot be JSON
+    with damage_as_model_error(file.path):  # a name that is not text cannot be JSON
         output = ""
         if not has_to_be_edited:
             output = outputs[0].name

@@ -233,9 +233,9 @@ class Page:
         for name in names_of_dropped_images:
             self._folder.remove_image(name)
 
-        record_number = self._record_count
+        record_index = self._record_count
         self._record_count += 1
-        return record_number
+        return record_index
 
     def _add_detections(
         self, entry: Fields, fields: RecordJson, boxes: Sequence[PageBox] | None

@@ -16,7 +16,7 @@ from detcli.config.config import Config, Settings, SettingsValues
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.inputs import InputOptions, Inputs
 from detcli.config.option import options_of
-from detcli.config.typed import UnfitError, convert, describe_value
+from detcli.config.typed import ConversionError, convert, describe_value
 from detcli.config.watched import Watched
 from detcli.core.errors import DetcliError, UsageError
 from detcli.core.text import closest
@@ -420,7 +420,7 @@ def _to_size(size: object) -> Size:
     """
     try:
         height, width = convert(size, tuple[int, int])
-    except UnfitError:
+    except ConversionError:
         height, width = 0, 0
     if height < 1 or width < 1:
         raise UsageError(

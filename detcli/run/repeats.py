@@ -89,7 +89,7 @@ class RepeatsPage:
         self._groups_by_shown_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
         self._records_to_name: set[int] = set()
         for group in repeats.groups:
-            self._groups_by_shown_record[group.record_number].append(group)
+            self._groups_by_shown_record[group.record_index].append(group)
             self._records_to_name.add(group.first_record)
             self._records_to_name.add(group.last_record)
 
@@ -107,10 +107,10 @@ class RepeatsPage:
             records: The records that the groups were found in, read again from the beginning, each
                 with the boxes `(N, 4)` that are to be hidden in its image.
         """
-        for record_number, (record, boxes_to_hide) in enumerate(records):
-            if record_number in self._records_to_name:
-                self._image_names[record_number] = _name_of_image(record)
-            groups = self._groups_by_shown_record.get(record_number)
+        for record_index, (record, boxes_to_hide) in enumerate(records):
+            if record_index in self._records_to_name:
+                self._image_names[record_index] = _name_of_image(record)
+            groups = self._groups_by_shown_record.get(record_index)
             if groups is not None:
                 self._store_group_tiles(record, groups, boxes_to_hide)
 

@@ -46,8 +46,8 @@ class BurstSink:
             return
         self._is_passed_on = True
         bursts = self._finder.find(self._gap_s)
-        for record_number, record in enumerate(self._collected_records()):
-            burst = bursts.of_record(record_number)
+        for record_index, record in enumerate(self._collected_records()):
+            burst = bursts.of_record(record_index)
             if burst is None:  # its image has no time
                 self._sink.write(Stored(record))
             else:

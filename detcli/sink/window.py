@@ -230,9 +230,9 @@ def _probe_window(hint: str) -> None:
     Raises:
         OutputError: The process ended with an error, or the display does not answer.
     """
-    from detcli.core.packages import own_python
+    from detcli.core.packages import python_executable
 
-    command = [own_python("--show", "use --save DIR"), "-P", "-c", PROBE]
+    command = [python_executable("--show", "use --save DIR"), "-P", "-c", PROBE]
     try:
         process = subprocess.run(  # noqa: S603 - this Python, and a constant
             command, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
 from detcli.core.threads import BackgroundThread
-from detcli.core.timing import POLL_S, LateError, RunningTime, run_with_time_limit
+from detcli.core.timing import POLL_S, RunningTime, TimeLimitError, run_with_time_limit
 from detcli.data.geometry import Image, Pixels
 from detcli.data.record import Origin
 from detcli.source.decode import TIMEOUT_S, too_slow
@@ -326,7 +326,7 @@ def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Image:
     """
     try:
         return run_with_time_limit(limit_s, item.load)
-    except LateError:
+    except TimeLimitError:
         raise too_slow(limit_s) from None
     except Exception as error:  # noqa: BLE001 - as in a run
         raise as_error(error) from None

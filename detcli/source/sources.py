@@ -172,21 +172,21 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if self._inputs.follow:
             yield from self._follow()
             return
-        input_numbers = itertools.count()
+        input_indices = itertools.count()
         for name in self._names:
             if not is_live(name):  # these come last
-                yield from self._items_of_name(name, input_numbers)
+                yield from self._items_of_name(name, input_indices)
         for entry in self._read_list_entries():
-            input_number = next(input_numbers)
+            input_index = next(input_indices)
             if self._has_record(entry):
                 yield RECORDED
             else:
-                yield from of_input(self.open(entry), input_number)
+                yield from of_input(self.open(entry), input_index)
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
-            yield from self._frames_of_live_sources(live_names, input_numbers)
+            yield from self._frames_of_live_sources(live_names, input_indices)
 
-    def _items_of_name(self, name: str, input_numbers: Iterator[int]) -> Iterator[Item]:
+    def _items_of_name(self, name: str, input_indices: Iterator[int]) -> Iterator[Item]:
         """Yield the items of all inputs that one name stands for.
 
         A SourceError, such as that of an empty folder, becomes the last item. A file that has a
@@ -194,22 +194,22 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             name: Standard input, or a name as `NameSearch.entries` takes it.
-            input_numbers: Counts the inputs of the run. Each file takes the next index.
+            input_indices: Counts the inputs of the run. Each file takes the next index.
         """
         if name == STDIN:
             from detcli.source.stdin import read_stdin
 
-            yield from of_input(read_stdin(self._decode, self.progress), next(input_numbers))
+            yield from of_input(read_stdin(self._decode, self.progress), next(input_indices))
             return
         try:
             for entry in self._search.entries(name):
-                input_number = next(input_numbers)
+                input_index = next(input_indices)
                 if self._has_record(entry):
                     yield RECORDED
                 else:
-                    yield from of_input(self._open_present_version(entry), input_number)
+                    yield from of_input(self._open_present_version(entry), input_index)
         except SourceError as error:
-            yield from of_input([failed_item(public_name(name), error)], next(input_numbers))
+            yield from of_input([failed_item(public_name(name), error)], next(input_indices))
 
     def _has_record(self, entry: SourceEntry) -> bool:
         """Return whether an entry is the path of an image file that already has a record.
@@ -494,7 +494,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield listed
 
     def _frames_of_live_sources(
-        self, names: Sequence[str], input_numbers: Iterator[int]
+        self, names: Sequence[str], input_indices: Iterator[int]
     ) -> Iterator[Item]:
         """Yield frames of all cameras and streams, which are read at the same time.
 
@@ -502,7 +502,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             names: The cameras and streams, as the user named them.
-            input_numbers: Counts the inputs of the run. Each source takes the next index.
+            input_indices: Counts the inputs of the run. Each source takes the next index.
         """
         from detcli.source.live import LiveSource, watch
 
@@ -512,14 +512,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         name_counts: Counter[str] = Counter()
         numbers_by_name: dict[str, int] = {}
         for name in names:
-            input_number = next(input_numbers)
+            input_index = next(input_indices)
             try:
                 source = LiveSource.named(name, threads)
             except SourceError as error:
-                yield from of_input([failed_item(public_name(name), error)], input_number)
+                yield from of_input([failed_item(public_name(name), error)], input_index)
                 continue
             source = _with_unique_name(source, name_counts)
-            numbers_by_name[source.name] = input_number
+            numbers_by_name[source.name] = input_index
             sources.append(source)
 
         for item in watch(sources, self._inputs, self.progress):

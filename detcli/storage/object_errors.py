@@ -88,7 +88,7 @@ class ObjectChangedError(ObjectError):
     """An object has a different ETag."""
 
 
-class ObjectTornError(ObjectError):
+class TruncatedObjectError(ObjectError):
     """An answer ended before its end."""
 
 
@@ -177,7 +177,7 @@ def _network_error(text: str) -> ObjectError:
         if words in text_without_addresses:
             return ObjectError(reason, hint)
     if any(words in text_without_addresses for words in BROKEN_OFF):
-        return ObjectTornError("the connection broke off", "try it again later")
+        return TruncatedObjectError("the connection broke off", "try it again later")
     first_line = public_text(text_without_addresses.partition("\n")[0])
     message = first_line[:MAX_MESSAGE]
     return ObjectError(message, "check the address and the settings of the store")

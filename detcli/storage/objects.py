@@ -25,7 +25,7 @@ from detcli.storage.object_errors import (
     ObjectError,
     ObjectKeyError,
     ObjectMissingError,
-    ObjectTornError,
+    TruncatedObjectError,
     explain_error,
     key_error,
 )
@@ -163,7 +163,7 @@ class Bucket:
         Raises:
             ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
                 accept it, and it hides the other keys of its page.
-            ObjectTornError: The connection broke off several times with no page in between.
+            TruncatedObjectError: The connection broke off several times with no page in between.
         """
         last_key = None
         failures_in_a_row = 0
@@ -173,7 +173,7 @@ class Bucket:
                     yield page
                     last_key, _, _ = page[-1]
                     failures_in_a_row = 0
-            except ObjectTornError:  # within a page, where obstore does not try again
+            except TruncatedObjectError:  # within a page, where obstore does not try again
                 failures_in_a_row += 1
                 if failures_in_a_row == ATTEMPTS:
                     raise

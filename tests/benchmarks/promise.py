@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detcli.commands.promise.bounds import fewest_positives, most_positives
+from detcli.commands.promise.bounds import max_positives, min_positives
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
 from detcli.commands.promise.effort import MAX_SHARE_OF_LOOKS
 from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
@@ -35,7 +35,7 @@ NOISE = 0.25  # standard deviation of what is added to the logits of scores
 TOO_MANY_LOST = 1.3
 LOWEST = 0.001  # the confidence of the records
 
-most_animals = functools.cache(most_positives)
+most_animals = functools.cache(max_positives)
 
 
 @dataclass
@@ -133,7 +133,7 @@ def judge(population, grid, dealt, round_number, plan, above):
             units_below=units_below,
             dealt=drawn,
             misses=misses,
-            most_lost=lost,
+            max_lost=lost,
             animals_seen=seen,
             share=share,
             all_misses=misses,
@@ -151,7 +151,7 @@ def review(population, grid, plan, loss, sample_above, random):
     seen_above = SeenAbove(len(above), len(above), animals_above, animals_above)
     if sample_above is not None and sample_above < len(above):
         hits = int(population.has_animal[random.choice(above, sample_above, replace=False)].sum())
-        at_least = fewest_positives(
+        at_least = min_positives(
             hits, units=len(above), drawn=sample_above, error=FURTHER_BOUND_SHARE * ERROR
         )
         seen_above = SeenAbove(len(above), sample_above, hits, at_least)

@@ -17,7 +17,7 @@ from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
 from detcli.config.config import SettingsValues
 from detcli.config.inputs import InputOptions
 from detcli.config.shapes import Line, Region, Zone
-from detcli.config.typed import UnfitError, convert, describe_type
+from detcli.config.typed import ConversionError, convert, describe_type
 from detcli.config.values import BoxFormat, Tracker, Tracking
 from detcli.core.errors import UsageError
 
@@ -274,7 +274,7 @@ def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
     for kind in (bool, int, float, str, float | None, tuple[int | str, ...]):
         try:
             converted = convert(value, kind)
-        except UnfitError:
+        except ConversionError:
             continue
         assert convert(converted, kind) == converted or converted != converted  # noqa: PLR0124 - NaN
         if isinstance(kind, type) and get_origin(kind) is None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from detcli.core.timing import LateError, run_with_time_limit
+from detcli.core.timing import TimeLimitError, run_with_time_limit
 
 
 def interrupt():
@@ -20,7 +20,7 @@ def test_a_task_ends_in_time_or_is_abandoned():
     with pytest.raises(KeyboardInterrupt):
         run_with_time_limit(5, interrupt)
     release = threading.Event()
-    with pytest.raises(LateError):
+    with pytest.raises(TimeLimitError):
         run_with_time_limit(0.3, lambda: release.wait(60))
     release.set()
 

@@ -77,7 +77,7 @@ def test_a_group_says_where_it_is_and_which_images_it_begins_and_ends_with():
     assert group.place == "a"
     assert group.class_name == "animal"
     assert group.box == (0.1, 0.25, 0.2, 0.375)
-    assert (group.record_number, group.detection_index) == (5, 1)
+    assert (group.record_index, group.detection_index) == (5, 1)
     assert (group.first_record, group.last_record) == (1, 11)
 
 

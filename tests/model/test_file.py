@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detcli.core.errors import ModelError
 from detcli.model import file as loading
-from detcli.model.file import ModelFile, damage_reported, load
+from detcli.model.file import ModelFile, damage_as_model_error, load
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -245,7 +245,7 @@ def test_what_is_no_file_of_a_model_is_neither_read_nor_waited_for(tmp_path, loa
     ],
 )
 def test_whatever_breaks_on_a_graph_is_a_model_error(error, why):
-    with pytest.raises(ModelError, match=why), damage_reported("model.onnx"):  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=why), damage_as_model_error("model.onnx"):  # type: ignore[arg-type]
         raise error
 
 

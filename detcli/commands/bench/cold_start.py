@@ -15,7 +15,7 @@ from detcli.cli.defaults import FILE_VARIABLE
 from detcli.commands.bench.report import ColdStart
 from detcli.config.config import Config
 from detcli.config.option import arguments_of
-from detcli.core.packages import own_python
+from detcli.core.packages import python_executable
 from detcli.source.decode import BUILT_IN
 
 PREDICTED = (
@@ -36,7 +36,7 @@ PREDICTED = (
 
 def predict_command(config: Config, image: Path) -> list[str]:
     """Build the command line of `detcli predict` for one image, with the options to measure."""
-    python = own_python("a cold start", "leave it out: --cold-starts 0")
+    python = python_executable("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
     command += arguments_of(config, PREDICTED)
     command += ["--", str(image)]

@@ -18,7 +18,7 @@ from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.contract import Contract
 from detcli.model.editing import names_entry, set_metadata
-from detcli.model.file import ModelFile, damage_reported
+from detcli.model.file import ModelFile, damage_as_model_error
 from detcli.model.graph import shape
 from detcli.model.metadata import BOX_FORMAT_KEY, FAMILY_KEY
 from detcli.model.preprocessing import METADATA_KEY, format_preprocessing
@@ -119,7 +119,7 @@ def convert(
                 _warn(f"{model.path.name}: {warning}")
             calibration_images = images or (lambda: [image])
             steps = Steps(_with_contract(old), model.path.name, options, calibration_images)
-            with damage_reported(model.path):  # converters raise errors of any type
+            with damage_as_model_error(model.path):  # converters raise errors of any type
                 steps.run()
             converted = serialised(steps.model)
             new_path = Path(folder, output.name)

@@ -29,7 +29,7 @@ from detcli.config.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.config.option import Option, options_of
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, UsageError
-from detcli.core.packages import explain, find_mixture, own_python
+from detcli.core.packages import explain, find_mixture, python_executable
 from detcli.core.text import public_text
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def evaluate(expression: str) -> Outcome:
     code = FRAME.format(path=sys.path, expression=expression)
     try:
         process = subprocess.run(  # noqa: S603 - this very Python, and constants
-            [own_python("doctor"), "-P", "-c", code],
+            [python_executable("doctor"), "-P", "-c", code],
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -16,7 +16,7 @@ from detcli.commands.eval.classes import MappedBy
 from detcli.commands.eval.findings import Finding
 from detcli.commands.eval.image_pairs import OutcomeCounts
 from detcli.commands.eval.labels import Form
-from detcli.commands.eval.metrics import Metrics, figure_text
+from detcli.commands.eval.metrics import Metrics, metric_text
 from detcli.commands.eval.report import (
     EvalLimits,
     EvalModel,
@@ -270,10 +270,10 @@ def _class_table(report: ComparisonReport) -> Table:
         class_table.add_row(
             Text(escape_unprintable(difference.name)),
             str(difference.boxes),
-            figure_text(difference.left_map50_95),
-            figure_text(difference.right_map50_95),
-            figure_text(difference.left_map50),
-            figure_text(difference.right_map50),
+            metric_text(difference.left_map50_95),
+            metric_text(difference.right_map50_95),
+            metric_text(difference.left_map50),
+            metric_text(difference.right_map50),
             difference_text(difference.contribution),
         )
     return class_table

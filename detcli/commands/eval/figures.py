@@ -15,7 +15,7 @@ from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.deferred_page import DeferredPage
 from detcli.commands.eval.evaluator import Evaluator
 from detcli.commands.eval.matches import CORRECT, FALSE, IOU, MISSED, MatchedBox
-from detcli.commands.eval.metrics import Score, figure_text
+from detcli.commands.eval.metrics import Score, metric_text
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.page.entries import BoxKind, PageBox
@@ -431,10 +431,10 @@ class EvaluationPage(DeferredPage):
                 boxes.append(_page_box(outcome, class_id, names[class_id]))
                 if outcome.kind != CORRECT:
                     wrong_classes.add(class_id)
-            record_number = self._page.add(fields, image, boxes)
-            record_numbers[image_id] = record_number
+            record_index = self._page.add(fields, image, boxes)
+            record_numbers[image_id] = record_index
             for class_id in wrong_classes:
-                records_with_errors[class_id].append(record_number)
+                records_with_errors[class_id].append(record_index)
 
         records_by_confusion = []  # in the order of the report's confusions
         for image_ids in evaluator.confusions(conf).values():
@@ -501,17 +501,17 @@ def _summary(report: EvalReport, outcome_counts: Mapping[int, Sequence[int]]) ->
         false_count += counts[FALSE]
         missed_count += counts[MISSED]
 
-    map50_95 = _figure_or_unknown(report.metrics.map50_95)
-    map50 = _figure_or_unknown(report.metrics.map50)
+    map50_95 = _metric_or_unknown(report.metrics.map50_95)
+    map50 = _metric_or_unknown(report.metrics.map50)
     counts_text = f"{correct_count} found, {false_count} false positives, {missed_count} missed"
     limits_text = f"above {report.confusions.conf:g} and from an IoU of {IOU:g} on"
     return [f"mAP50-95 {map50_95}, mAP50 {map50}", f"{counts_text}, {limits_text}"]
 
 
-def _figure_or_unknown(figure: float | None) -> str:
+def _metric_or_unknown(figure: float | None) -> str:
     if figure is None:
         return "unknown"
-    return figure_text(figure)
+    return metric_text(figure)
 
 
 class _ConfusionTable:

@@ -12,7 +12,7 @@ from detcli.core import frozen
 Doubles = npt.NDArray[np.float64]
 
 
-def figure_text(value: float) -> str:
+def metric_text(value: float) -> str:
     """A figure with three decimals, as people read it."""
     return f"{value:.3f}"
 
@@ -25,15 +25,15 @@ class Metrics:
     the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
     """
 
-    map50_95: float | None = report_field("AP50-95", form=figure_text)
-    map50: float | None = report_field("AP50", form=figure_text)
-    map75: float | None = report_field("AP75", form=figure_text)
+    map50_95: float | None = report_field("AP50-95", form=metric_text)
+    map50: float | None = report_field("AP50", form=metric_text)
+    map75: float | None = report_field("AP75", form=metric_text)
     map_small: float | None = report_field()
     map_medium: float | None = report_field()
     map_large: float | None = report_field()
     ar_1: float | None = report_field()
     ar_10: float | None = report_field()
-    ar_100: float | None = report_field("AR", form=figure_text)
+    ar_100: float | None = report_field("AR", form=metric_text)
     ar_small: float | None = report_field()
     ar_medium: float | None = report_field()
     ar_large: float | None = report_field()
@@ -60,22 +60,22 @@ class Metrics:
         recall_by_size = recall[..., best_100]  # (10, K, 4)
         recall_all_sizes = recall[..., all_sizes, :]  # (10, K, 3)
         return cls(
-            map50_95=_mean_figure(precision_all_sizes),
-            map50=_mean_figure(precision_all_sizes[iou_50]),
-            map75=_mean_figure(precision_all_sizes[iou_75]),
-            map_small=_mean_figure(precision_by_size[..., small]),
-            map_medium=_mean_figure(precision_by_size[..., medium]),
-            map_large=_mean_figure(precision_by_size[..., large]),
-            ar_1=_mean_figure(recall_all_sizes[..., best_1]),
-            ar_10=_mean_figure(recall_all_sizes[..., best_10]),
-            ar_100=_mean_figure(recall_all_sizes[..., best_100]),
-            ar_small=_mean_figure(recall_by_size[..., small]),
-            ar_medium=_mean_figure(recall_by_size[..., medium]),
-            ar_large=_mean_figure(recall_by_size[..., large]),
+            map50_95=_mean_metric(precision_all_sizes),
+            map50=_mean_metric(precision_all_sizes[iou_50]),
+            map75=_mean_metric(precision_all_sizes[iou_75]),
+            map_small=_mean_metric(precision_by_size[..., small]),
+            map_medium=_mean_metric(precision_by_size[..., medium]),
+            map_large=_mean_metric(precision_by_size[..., large]),
+            ar_1=_mean_metric(recall_all_sizes[..., best_1]),
+            ar_10=_mean_metric(recall_all_sizes[..., best_10]),
+            ar_100=_mean_metric(recall_all_sizes[..., best_100]),
+            ar_small=_mean_metric(recall_by_size[..., small]),
+            ar_medium=_mean_metric(recall_by_size[..., medium]),
+            ar_large=_mean_metric(recall_by_size[..., large]),
         )
 
 
-def _mean_figure(values: Doubles) -> float | None:
+def _mean_metric(values: Doubles) -> float | None:
     """The mean of the values that are not -1, which stands for no objects; None if all are."""
     defined = values[values > -1]
     if defined.size == 0:

@@ -21,7 +21,7 @@ from detcli.commands.eval.confidence import (
 from detcli.commands.eval.findings import Finding, Level
 from detcli.commands.eval.labels import Form
 from detcli.commands.eval.matches import IOU
-from detcli.commands.eval.metrics import Metrics, figure_text
+from detcli.commands.eval.metrics import Metrics, metric_text
 from detcli.core import frozen
 from detcli.core.text import escape_unprintable
 
@@ -285,4 +285,4 @@ def number_text(figure: float | None) -> str:
     """Format a metric for a table cell."""
     if figure is None:
         return EMPTY
-    return figure_text(figure)
+    return metric_text(figure)

@@ -34,7 +34,7 @@ from detcli.core import frozen
 from detcli.core.errors import ModelError
 from detcli.model.contract import Contract, read_names
 from detcli.model.external_data import ExternalFile
-from detcli.model.file import ModelFile, damage_reported
+from detcli.model.file import ModelFile, damage_as_model_error
 from detcli.model.graph import GraphIndex, known_size, parameters, shape
 
 MAX_TEXT = 1 << 16  # characters of a name or a metadata entry in the report
@@ -99,7 +99,7 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
     file = ModelFile.read(
         path, settings.box_format, settings.preprocess, boxes_only=settings.boxes_only
     )
-    with damage_reported(path):  # raises the ModelError, since damage may show only here
+    with damage_as_model_error(path):  # raises the ModelError, since damage may show only here
         inspection = _inspect(path, file, settings)
         # Strings of the file may be bytes that are not UTF-8, or as long as the file.
         readable_inspection: Inspection = with_readable_texts(inspection)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from detcli.config.config import Config
 from detcli.config.option import options_of, values_of
-from detcli.config.rerun import excluded_by_resume, resume_words
+from detcli.config.rerun import excluded_by_resume, resume_arguments
 from detcli.config.values import Format, Target
 from detcli.core.text import public_name
 from detcli.run.destination import Destination
@@ -49,7 +49,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
 def _continue_file(config: Config, file: Path) -> Continuation:
     """Explain how to continue a file of JSON Lines with --resume that a run began without it."""
     without_flags = _without_excluded(config)
-    words = resume_words(config, file)
+    words = resume_arguments(config, file)
     if words:
         return Continuation(f"continue{without_flags} with", [words])
     sentence = f"with --resume {file} in place of --output, the same command goes on"
@@ -68,7 +68,7 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
     """
     without_text = _without_excluded(config)  # such as " and without --track", or empty
     resume_file = _unused_jsonl_path(target)
-    resume_command = resume_words(config, resume_file)
+    resume_command = resume_arguments(config, resume_file)
     if not resume_command:  # it would be too long, show a secret, or read standard input again
         sentence = (
             f"this run cannot be continued; one with --resume {resume_file}{without_text} can"

@@ -44,7 +44,7 @@ def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> f
     return min(chance, 1.0)
 
 
-def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
+def max_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     """Return an upper bound on how many units are positive, from a random sample of them.
 
     Assume some number of positive units among all. The more there are, the less likely a sample has
@@ -70,9 +70,9 @@ def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     return _largest_plausible(is_plausible, low=hits, high=units - negatives_in_sample)
 
 
-def fewest_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
+def min_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     """Return a lower bound on how many units are positive; the arguments are those of the upper."""
-    most_negatives = most_positives(drawn - hits, units=units, drawn=drawn, error=error)
+    most_negatives = max_positives(drawn - hits, units=units, drawn=drawn, error=error)
     return units - most_negatives
 
 
@@ -93,7 +93,7 @@ def _largest_plausible(is_plausible: Callable[[int], bool], *, low: int, high: i
     return low
 
 
-def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
+def max_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """Return an upper bound on how many independent trials there were, given how many were hits.
 
     A number of trials is plausible if it has this few hits with a probability of more than `error`.

@@ -16,7 +16,7 @@ from detcli.commands.promise.deck import (
     read_deck,
     review_id_of,
 )
-from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.draw import RandomSample
 from detcli.commands.promise.evaluation import (
     AnswersByUnit,
     Promise,
@@ -96,7 +96,7 @@ class Checker:
         self._folder = folder
         self._deck = deck
         self._units = read_units_of(deck, records or deck.records, advance)
-        self._draw = Draw.of(deck, self._units)
+        self._draw = RandomSample.of(deck, self._units)
         self._wording = Wording(deck)
         require_same_draw(folder / DEAL, self._units, self._draw)
         _require_same_numbers(folder / DECK, deck, self._units)
@@ -407,7 +407,7 @@ def read_answers(folder: Path) -> Answers:
     return Answers(read_labels_of_review(labels_path, review_id))
 
 
-def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
+def require_same_draw(path: Path, units: Units, draw: RandomSample) -> None:
     """Refuse a review whose list of randomly drawn units is not the one that its seed leads to.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from detcli import __version__
 from detcli.commands.promise.deck import ALL, VERSION, Deck, read_deck, review_id_of, write_deck
-from detcli.commands.promise.draw import Draw, PlannedLook, looks_of_round
+from detcli.commands.promise.draw import PlannedLook, RandomSample, looks_of_round
 from detcli.commands.promise.effort import (
     SUGGESTED_SAMPLE,
     choose_round_sizes,
@@ -103,7 +103,7 @@ class Dealer:
         # of the rounds, and the list of looks needs the draw.
         expectation = expectation_of(options, deck)
         deck = replace(deck, round_sizes=choose_round_sizes(options, deck, units, expectation))
-        draw = Draw.of(deck, units)
+        draw = RandomSample.of(deck, units)
         best_units = draw.best_above(options.known_count)
         deck = replace(deck, best_scoring_units=units.names(best_units))
         looks_by_round = _list_looks(deck, draw, options.repeat)
@@ -176,7 +176,7 @@ class Dealer:
         self,
         deck: Deck,
         units: Units,
-        draw: Draw,
+        draw: RandomSample,
         known_units: Integers,
         looks_by_round: Sequence[Sequence[PlannedLook]],
     ) -> Dealt:
@@ -415,7 +415,7 @@ def _line_about_answers(count: int, noun: str, path: Path | None) -> str:
     )
 
 
-def _list_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[PlannedLook]]:
+def _list_looks(deck: Deck, draw: RandomSample, repeat_share: float) -> list[list[PlannedLook]]:
     """List for each round of a review what people look at, in the order in which they do.
 
     Args:

@@ -9,7 +9,7 @@ from detcli.commands.promise.units import Integers, Units, draw_key
 from detcli.core import frozen
 
 
-class Draw:
+class RandomSample:
     """The units that a review draws at random, from below and from above a threshold.
 
     A unit is an image, or a group of images that are looked at together, and has one score.

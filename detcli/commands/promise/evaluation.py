@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detcli.commands.promise.bounds import fewest_positives, most_positives, most_trials
+from detcli.commands.promise.bounds import max_positives, max_trials, min_positives
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, Deck
-from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.draw import RandomSample
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.plan import keeps_loss
 from detcli.commands.promise.units import Units, UnitScores
@@ -27,7 +27,7 @@ class Row:
     units_below: int
     dealt: int  # of the units below
     misses: int  # of those that were dealt, how many show an animal or are doubtful
-    most_lost: int  # at most this many of the units below show an animal
+    max_lost: int  # at most this many of the units below show an animal
     animals_seen: int  # at least this many of the others do
     share: float  # at most this share of all animals is lost
     all_misses: int  # as `misses`, by the answers of all rounds, including later ones
@@ -40,7 +40,7 @@ class Row:
 
     def bound_keeps(self, loss: float) -> bool:
         """Return whether the bound on the lost animals is within a loss, such as 5% of them."""
-        return keeps_loss(self.most_lost, self.animals_seen, loss)
+        return keeps_loss(self.max_lost, self.animals_seen, loss)
 
     def keeps(self, loss: float) -> bool:
         """Return whether both the bound and all that was seen so far keep the loss.
@@ -66,7 +66,7 @@ class Row:
             "M": self.units_below,
             "m": self.dealt,
             "k": self.misses,
-            "A_up": self.most_lost,
+            "A_up": self.max_lost,
             "B": self.animals_seen,
             "L_up": self.share,
             "k_all": self.all_misses,
@@ -166,7 +166,7 @@ def evaluate(
         seen_share: At least this share of the animals is seen by reviewers, by which the bound is
             corrected; None for a bound that takes every answer as true.
     """
-    draw = Draw.of(deck, units)
+    draw = RandomSample.of(deck, units)
     above = _count_seen_above(deck, units, draw, answers)
     error = deck.error_of_round(
         round_number,
@@ -231,23 +231,23 @@ def bound_row(
         seen_share: At least this share of the animals is seen by reviewers; None for all.
     """
     if not dealt:
-        most_lost = units_below
+        max_lost = units_below
     elif seen_share is None:
-        most_lost = most_positives(misses, units=units_below, drawn=dealt, error=error)
+        max_lost = max_positives(misses, units=units_below, drawn=dealt, error=error)
     else:
         # Some of the lost animals would be seen if all were looked at, and the draw bounds these;
         # how many animals there are is bounded from their number. Each bound has half the error.
-        noticeable = most_positives(misses, units=units_below, drawn=dealt, error=error / 2)
-        most_lost = most_trials(noticeable, share=seen_share, error=error / 2, most=units_below)
+        noticeable = max_positives(misses, units=units_below, drawn=dealt, error=error / 2)
+        max_lost = max_trials(noticeable, share=seen_share, error=error / 2, most=units_below)
     share = 1.0
-    if most_lost + animals_seen:
-        share = most_lost / (most_lost + animals_seen)
+    if max_lost + animals_seen:
+        share = max_lost / (max_lost + animals_seen)
     return Row(
         threshold=threshold,
         units_below=units_below,
         dealt=dealt,
         misses=misses,
-        most_lost=most_lost,
+        max_lost=max_lost,
         animals_seen=animals_seen,
         share=share,
         all_misses=misses,
@@ -262,7 +262,7 @@ class ScoresByAnswer(NamedTuple):
     doubtful: UnitScores  # units that are unsure, disputed, or whose image is gone
 
 
-def _scores_by_answer(units: Units, draw: Draw, answers: AnswersByUnit) -> ScoresByAnswer:
+def _scores_by_answer(units: Units, draw: RandomSample, answers: AnswersByUnit) -> ScoresByAnswer:
     """Return the scores of units in which reviewers saw an animal, and of those that are doubtful.
 
     Only units below the highest threshold are counted.
@@ -279,7 +279,9 @@ def _scores_by_answer(units: Units, draw: Draw, answers: AnswersByUnit) -> Score
     return ScoresByAnswer(animals=scores[is_animal], doubtful=scores[is_doubtful])
 
 
-def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: AnswersByUnit) -> SeenAbove:
+def _count_seen_above(
+    deck: Deck, units: Units, draw: RandomSample, answers: AnswersByUnit
+) -> SeenAbove:
     """Count the animals that were seen above the highest threshold, and bound how many there are.
 
     If all units above the threshold were looked at, these are the same. If only a sample was, there
@@ -299,7 +301,7 @@ def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: AnswersByUn
 
     looked_at_count = len(draw.sample_above)
     if deck.is_above_sampled(draw.count_above):
-        fewest_animals = fewest_positives(
+        fewest_animals = min_positives(
             animal_count,
             units=draw.count_above,
             drawn=looked_at_count,

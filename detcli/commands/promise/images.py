@@ -68,19 +68,19 @@ def records_of_units(
     """
     records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
     # Indexing `data` gives Python's numbers, which is faster than indexing the array.
-    unit_numbers = unit_by_record.data
+    unit_indices = unit_by_record.data
 
-    def is_needed(record_number: int) -> bool:
-        return unit_numbers[record_number] in records_by_unit
+    def is_needed(record_index: int) -> bool:
+        return unit_indices[record_index] in records_by_unit
 
-    for record_number, record in read_selected(records, is_needed):
+    for record_index, record in read_selected(records, is_needed):
         detections = []
         for detection in record["detections"]:
             if wanted_classes.has(detection) and "repeated" not in detection:
                 detections.append(detection)
         detections.sort(key=lambda detection: detection["score"], reverse=True)
         record["detections"] = detections[:MAX_BOXES]
-        records_by_unit[unit_numbers[record_number]].append(record)
+        records_by_unit[unit_indices[record_index]].append(record)
     return records_by_unit
 
 

@@ -137,12 +137,12 @@ class InputColumns:
         Raises:
             UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
         """
-        input_number = self._find_or_add_input(record)
-        self.input_by_record.append(input_number)
+        input_index = self._find_or_add_input(record)
+        self.input_by_record.append(input_index)
         if self._has_bursts:
             self.bursts.add(record)
         if "error" in record:
-            self.is_failed[input_number] = True
+            self.is_failed[input_index] = True
             return
 
         self.models.add(record.get("model", ""))
@@ -150,7 +150,7 @@ class InputColumns:
             self.settings = cast("Fields", record["settings"])
             self._max_det = self.settings.get("max_det", DEFAULT_MAX_DET)
         score = self._note_detections(record["detections"])
-        self.scores[input_number] = max(score, self.scores[input_number])
+        self.scores[input_index] = max(score, self.scores[input_index])
 
     def _note_detections(self, detections: list[DetectionJson]) -> float:
         """Record the detections of one image, and return the best score of the wanted classes.
@@ -187,11 +187,11 @@ class InputColumns:
         if source in self._input_by_video:  # another frame, or the error that ended the video
             return self._input_by_video[source]
 
-        input_number = len(self.scores)
+        input_index = len(self.scores)
         if "frame" in record:
-            self._input_by_video[source] = input_number
+            self._input_by_video[source] = input_index
         self._add_input(record)
-        return input_number
+        return input_index
 
     def _add_input(self, record: RecordJson) -> None:
         """Add an element for a new input to each column; it has no score yet.
@@ -199,7 +199,7 @@ class InputColumns:
         Raises:
             UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
         """
-        input_number = len(self.scores)
+        input_index = len(self.scores)
         source = record["source"]
         self.scores.append(0.0)
         self.is_failed.append(False)
@@ -209,7 +209,7 @@ class InputColumns:
         self._name_ends.append(len(self._names))
         self._name_hashes.append(hash(source))
         if "source_bytes" in record:  # the name of the file is not Unicode
-            self._file_names[input_number] = name_of(record)
+            self._file_names[input_index] = name_of(record)
 
     def _find_or_add_group(self, record: RecordJson) -> int:
         """Return the index of a record's group. A new group is added.
@@ -235,16 +235,16 @@ class InputColumns:
             self.group_names.append(group_name)
         return self._group_by_name[group_name]
 
-    def name(self, input_number: int) -> str:
+    def name(self, input_index: int) -> str:
         """Return the name of an input, as in its record."""
         start = 0
-        if input_number:
-            start = self._name_ends[input_number - 1]
-        return self._names[start : self._name_ends[input_number]].decode(errors=NAME_ERRORS)
+        if input_index:
+            start = self._name_ends[input_index - 1]
+        return self._names[start : self._name_ends[input_index]].decode(errors=NAME_ERRORS)
 
-    def file_name(self, input_number: int) -> str:
+    def file_name(self, input_index: int) -> str:
         """Return the name of an input as the file system spells it, so that it can be opened."""
-        return self._file_names.get(input_number) or self.name(input_number)
+        return self._file_names.get(input_index) or self.name(input_index)
 
     def require_unique_names(self) -> None:
         """Refuse records that name an image twice, as it is unclear which of its scores is right.

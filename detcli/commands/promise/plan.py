@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detcli.commands.promise.bounds import chance_of_at_most, most_positives
+from detcli.commands.promise.bounds import chance_of_at_most, max_positives
 from detcli.core import frozen
 
 SIMULATED_REVIEWS = 4000
@@ -185,8 +185,8 @@ def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
     """
     largest_sufficient = -1
     for misses in range(looked_at + 1):
-        most_lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
-        if not keeps_loss(most_lost, expectation.animals_above, expectation.loss):
+        max_lost = max_positives(misses, units=expectation.units, drawn=looked_at, error=error)
+        if not keeps_loss(max_lost, expectation.animals_above, expectation.loss):
             break
         largest_sufficient = misses
     return largest_sufficient

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.commands.promise.deck import Deck
-from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.draw import RandomSample
 from detcli.commands.promise.evaluation import AnswersByUnit, Promise, RoundResult
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.statements import Reliability
@@ -70,7 +70,7 @@ def promise_fields(
         seen_share: At least this share of the animals is seen by the reviewers, by which the bounds
             are corrected; None where they are not.
     """
-    draw = Draw.of(deck, units)
+    draw = RandomSample.of(deck, units)
     names = units.names(draw.sample_below)
     promised: Mapping[str, Any] = {"t": None, "lost": None, "put_aside": 0}
     if promise is not None:

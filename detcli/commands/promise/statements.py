@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_DOWN, Decimal
 
-from detcli.commands.promise.bounds import most_positives
+from detcli.commands.promise.bounds import max_positives
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, Deck
 from detcli.commands.promise.evaluation import Promise, RoundResult, Row
 from detcli.commands.promise.images import MAX_IMAGES
@@ -187,10 +187,10 @@ class Wording:
             promise: A threshold, and how many animals may be lost if everything below is put aside.
         """
         row = promise.row
-        all_animals = row.most_lost + row.animals_seen
+        all_animals = row.max_lost + row.animals_seen
         about_loss = (
-            f"{loss_text(row.most_lost, all_animals)} of {self.wanted_units} are lost "
-            f"({row.most_lost:,} of {all_animals:,})"
+            f"{loss_text(row.max_lost, all_animals)} of {self.wanted_units} are lost "
+            f"({row.max_lost:,} of {all_animals:,})"
         )
         if self._is_certain(promise):
             about_sureness = "100% sure, as everything below was looked at"
@@ -229,7 +229,7 @@ class Wording:
             if is_refuted:
                 lines.append(
                     f"round {result.round} promised --conf {promised_row.threshold}, which is "
-                    f"withdrawn: at most {promised_row.most_lost:,} {self.wanted_units} could be "
+                    f"withdrawn: at most {promised_row.max_lost:,} {self.wanted_units} could be "
                     f"below it, and {promised_row.all_misses:,} are by later answers"
                 )
         return lines
@@ -279,11 +279,11 @@ class Wording:
             largest_loss: The largest share of the animals that may be lost.
         """
         row = result.lowest_row
-        all_animals = row.most_lost + row.animals_seen
+        all_animals = row.max_lost + row.animals_seen
         message = (
-            f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
+            f"round {result.round}: no promise: below {row.threshold} up to {row.max_lost:,} "
             f"{self.wanted_units} of {all_animals:,} may be lost "
-            f"({loss_text(row.most_lost, all_animals)} > {percent(largest_loss)})"
+            f"({loss_text(row.max_lost, all_animals)} > {percent(largest_loss)})"
         )
         if result.round < len(self.deck.round_sizes):
             # Rounds count from 1, so this is the size of the next one.
@@ -299,12 +299,12 @@ class Wording:
         """
         above = result.above
         row_of_last_threshold = result.rows[-1]
-        most_animals = row_of_last_threshold.most_lost  # below the highest threshold
+        most_animals = row_of_last_threshold.max_lost  # below the highest threshold
         is_only_sample_seen = above.looked_at < above.units
         if is_only_sample_seen:
             # Those above it are bounded from a sample without an animal. The bound may be wrong
             # with a tenth of the probability of a false promise, which is set aside for it.
-            most_animals += most_positives(
+            most_animals += max_positives(
                 hits=0,
                 units=above.units,
                 drawn=above.looked_at,
@@ -346,8 +346,8 @@ class Wording:
         Args:
             lowest_row: The row of the lowest threshold, which is the first to be promised.
         """
-        all_animals = lowest_row.most_lost + lowest_row.animals_seen
-        lost_text = loss_text(lowest_row.most_lost, all_animals)
+        all_animals = lowest_row.max_lost + lowest_row.animals_seen
+        lost_text = loss_text(lowest_row.max_lost, all_animals)
         smallest_loss_text = percent(self.deck.losses[0])
         sufficient_loss_text = f"{math.ceil(100 * lowest_row.share)}%"
         return (

@@ -75,8 +75,8 @@ class Units:
 
     def files(self) -> Iterable[tuple[str, int]]:
         """Yield the name of the file of each input, and its unit or `NO_UNIT`."""
-        for input_number, unit in enumerate(self._unit_by_input):
-            yield self._inputs.file_name(input_number), int(unit)
+        for input_index, unit in enumerate(self._unit_by_input):
+            yield self._inputs.file_name(input_index), int(unit)
 
 
 def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
@@ -144,7 +144,7 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
     is_failed = np.frombuffer(inputs.is_failed, np.bool_)  # (N,)
     readable_inputs = np.flatnonzero(~is_failed).astype(np.int32)  # (R,)
     if kind.grouping is Grouping.IMAGE:  # each readable input is a unit
-        unit_numbers = np.arange(len(readable_inputs), dtype=np.int32)  # (R,)
+        unit_indices = np.arange(len(readable_inputs), dtype=np.int32)  # (R,)
         first_inputs = readable_inputs
     else:
         # Group ids may have gaps: of the groups 5, 9 and 5, `np.unique` makes the units 0, 1 and 0,
@@ -153,11 +153,11 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
         _, first_positions, numbers_without_gaps = np.unique(
             group_numbers, return_index=True, return_inverse=True
         )
-        unit_numbers = numbers_without_gaps.astype(np.int32)  # (R,)
+        unit_indices = numbers_without_gaps.astype(np.int32)  # (R,)
         first_inputs = readable_inputs[first_positions]  # (U,)
 
     unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)  # (N,)
-    unit_by_input[readable_inputs] = unit_numbers
+    unit_by_input[readable_inputs] = unit_indices
     return _UnitNumbers(unit_by_input, first_inputs)
 
 
@@ -252,13 +252,13 @@ def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str
     # A unit has the name of its first input, or of the group that this input is in.
     first_input_of_unit: dict[int, int] = {}
     lines = []
-    for input_number, unit in enumerate(unit_by_input.tolist()):
+    for input_index, unit in enumerate(unit_by_input.tolist()):
         if unit == NO_UNIT:
             continue
         if unit not in first_input_of_unit:
-            first_input_of_unit[unit] = input_number
+            first_input_of_unit[unit] = input_index
         unit_name = _unit_name(inputs, first_input_of_unit[unit])
-        lines.append(f"{inputs.name(input_number)}\0{unit_name}\n")
+        lines.append(f"{inputs.name(input_index)}\0{unit_name}\n")
     return sorted(lines)
 
 

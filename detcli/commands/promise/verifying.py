@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from detcli.commands.promise.bounds import fewest_positives, smallest_share
+from detcli.commands.promise.bounds import min_positives, smallest_share
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
-from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.draw import RandomSample
 from detcli.commands.promise.evaluation import Row, bound_row
 from detcli.commands.promise.inputs import WantedClasses
 from detcli.commands.promise.promise_file import read_promise
@@ -125,9 +125,9 @@ def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) ->
     return units
 
 
-def _draw_of(fields: Fields, units: Units) -> Draw:
+def _draw_of(fields: Fields, units: Units) -> RandomSample:
     """Draw the units again that the review of a promise looked at."""
-    return Draw(
+    return RandomSample(
         units,
         threshold=fields["below"],
         round_sizes=fields["plan"],
@@ -164,7 +164,7 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
     error_of_further_bound = FURTHER_BOUND_SHARE * total_error
     fewest_above = above["animals"]
     if is_above_sampled:
-        fewest_above = fewest_positives(
+        fewest_above = min_positives(
             above["animals"],
             units=draw.count_above,
             drawn=len(draw.sample_above),
@@ -339,8 +339,8 @@ def _holds_text(row: Row, *, sureness: float) -> str:
         row: The row of the promised threshold: how many animals may be lost below it.
         sureness: The probability with which the promise holds, such as 0.95.
     """
-    all_animals = row.most_lost + row.animals_seen
-    lost_share_text = loss_text(row.most_lost, all_animals)
+    all_animals = row.max_lost + row.animals_seen
+    lost_share_text = loss_text(row.max_lost, all_animals)
     return (
         f"it holds: --conf {row.threshold}, at most {lost_share_text} are lost, "
         f"{sureness_text(sureness)} sure; {row.units_below:,} need no eyes"
@@ -366,7 +366,7 @@ def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path:
         if row.threshold > threshold:
             continue
         if not row.keeps(loss):
-            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
+            lost_share = loss_text(row.max_lost, row.max_lost + row.animals_seen)
             raise CheckError(
                 f"{path} does not hold: below {row.threshold}, {lost_share} may be lost, and "
                 f"{row.all_misses:,} were seen",

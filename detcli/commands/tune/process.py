@@ -15,7 +15,7 @@ import psutil
 from detcli.cli.console import process_error
 from detcli.cli.defaults import FILE_VARIABLE
 from detcli.core.errors import CheckError, InputError
-from detcli.core.packages import own_python
+from detcli.core.packages import python_executable
 from detcli.core.text import shell_line
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def run_detcli(
         subprocess.TimeoutExpired: It took too long.
         DetcliError: The command failed; this is the error that it has printed.
     """
-    python = own_python("tune")
+    python = python_executable("tune")
     prints_report = name != "predict"
     command = [name, "--quiet"]
     if prints_report:

@@ -109,7 +109,7 @@ class Tuning:
         self._int8_error: DetcliError | None = None  # why it could not be converted
         self._measurement_count = 0
         self._disturbances: list[str] = []  # what disturbed measurements
-        self._fewest_boxes = math.inf  # the fewest compared for any configuration
+        self._min_box_count = math.inf  # the fewest compared for any configuration
         self._advance: Callable[[str], None] = lambda _: None
         # The built-in image is too little to calibrate on.
         configurations = first_configurations(config.runtime.device, int8=bool(images_to_try))
@@ -336,7 +336,7 @@ class Tuning:
     def _note_agreement(self, row: TuneRow, figures: Mapping[str, Any] | None) -> None:
         """Put into a configuration's row how its boxes differ from the reference's.
 
-        This also updates `_fewest_boxes`, the fewest boxes that any comparison rests on. A report
+        This also updates `_min_box_count`, the fewest boxes that any comparison rests on. A report
         based on too few boxes says so.
 
         Args:
@@ -360,7 +360,7 @@ class Tuning:
             largest_score_difference=figures["largest_score_difference"],
             largest_corner_difference=figures["largest_corner_difference"],
         )
-        self._fewest_boxes = min(self._fewest_boxes, box_count)
+        self._min_box_count = min(self._min_box_count, box_count)
 
     def _compare_with_reference(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
         """Compare the records of a configuration with those of the reference, by `detcli verify`.
@@ -501,9 +501,9 @@ class Tuning:
 
         # With so few boxes, a single one that differs by chance rules out a configuration: at a
         # tolerance of 0.005, 199 boxes allow 0.995 to differ, which is none.
-        differing_boxes_allowed = self._fewest_boxes * self._tolerance.boxes
+        differing_boxes_allowed = self._min_box_count * self._tolerance.boxes
         if differing_boxes_allowed < 1:
-            doubts.append(f"only {self._fewest_boxes} boxes were compared: name more images")
+            doubts.append(f"only {self._min_box_count} boxes were compared: name more images")
 
         is_time_over = self.left_s <= 0
         if is_time_over:

@@ -92,10 +92,10 @@ class _Process:
 
     def __init__(self, request: WorkRequest, tell: Tell) -> None:
         """Start the process, send it its request, and pass on its events from a thread."""
-        from detcli.core.packages import own_python
+        from detcli.core.packages import python_executable
 
         # START gives it this process's `sys.path`; -P keeps Python from adding the current folder.
-        python = own_python("--on local")
+        python = python_executable("--on local")
         command = [python, "-P", "-c", START.format(path=sys.path)]
 
         # The process is in a new process group: Ctrl+C in a terminal is for the process that the

@@ -36,7 +36,7 @@ END = 1 << 16
 """How many bytes at the end of a part are enough to see what it is."""
 
 
-class TornError(Exception):
+class CorruptPartError(Exception):
     """A part is not what was published; the message says why."""
 
 
@@ -132,8 +132,8 @@ def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         shard: The shard, some consecutive inputs of the run.
 
     Raises:
-        TornError: The file is not what was published for this shard; raised at the end at the
-            latest.
+        CorruptPartError: The file is not what was published for this shard; raised at the end at
+            the latest.
         StoreError: The file cannot be read.
     """
     reading = _PartReading()
@@ -148,7 +148,7 @@ def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
             f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
         ) from error
     except DAMAGE as error:
-        raise TornError(f"it is damaged, in record {reading.count + 1}: {error}") from error
+        raise CorruptPartError(f"it is damaged, in record {reading.count + 1}: {error}") from error
     reading.require_whole(shard)
 
 
@@ -169,12 +169,12 @@ class _PartReading:
             The record; None if the line has none, as the only line of a file without records.
 
         Raises:
-            TornError: There was a last line before.
+            CorruptPartError: There was a last line before.
             Exception: One of DAMAGE, if the line is not a record.
         """
         fields = loads(line)
         if self._end is not None:
-            raise TornError("it continues after its end")
+            raise CorruptPartError("it continues after its end")
         self._end = fields.pop("part", None)
         has_record = "source" in fields
         if not has_record:
@@ -188,23 +188,23 @@ class _PartReading:
         """Require, after the last line, that the file is complete, unchanged and from this shard.
 
         Raises:
-            TornError: It is not; the message says why.
+            CorruptPartError: It is not; the message says why.
         """
         if self._end is None:
-            raise TornError("its end is missing")
+            raise CorruptPartError("its end is missing")
         _require_made_of(shard, self._end)
         has_same_count = self._end.get("records") == self.count
         has_same_digest = self._end.get("sha256") == self._digest.hexdigest()
         if not has_same_count or not has_same_digest:
-            raise TornError("it has changed")
+            raise CorruptPartError("it has changed")
 
 
 def _require_made_of(shard: Shard, part: PartJson) -> None:
     """Require that a part was made from this shard, with what the manifest names."""
     if part.get("run") != shard.run or part.get("shard") != shard.number:
-        raise TornError("it belongs to another run")
+        raise CorruptPartError("it belongs to another run")
     if part.get("made_by", shard.fingerprint) != shard.fingerprint:
-        raise TornError("it was made by another model, other settings or another version")
+        raise CorruptPartError("it was made by another model, other settings or another version")
 
 
 def count_failures(
@@ -322,7 +322,7 @@ class Merge:
             try:
                 for record in self._current_records(shard, last_shards):
                     yield self._counted(record)
-            except TornError as error:
+            except CorruptPartError as error:
                 self._add_fault(shard, str(error))
 
     def _current_records(
@@ -362,17 +362,17 @@ class Merge:
         The field `input` of each record is set to the index of its input in the run.
 
         Raises:
-            TornError: The records are not those of the inputs, in the order of the manifest.
+            CorruptPartError: The records are not those of the inputs, in the order of the manifest.
         """
         file_name = self._manifest.part(shard.number)
         new_records_by_input = self._retried_records(shard)
         inputs = _InputsInOrder(shard)
         for record in read_part(self._store, file_name, shard):
             is_first_of_input = inputs.advance_to(record)
-            input_number = inputs.number  # set by `advance_to`
-            new_records = new_records_by_input.get(input_number)
+            input_index = inputs.number  # set by `advance_to`
+            new_records = new_records_by_input.get(input_index)
             if new_records is None:
-                record["input"] = input_number
+                record["input"] = input_index
                 yield record
             elif is_first_of_input:  # all new records stand in place of all old ones
                 yield from new_records
@@ -392,25 +392,25 @@ class Merge:
         Each run with --retry-failed is another attempt, with a separate file.
 
         Raises:
-            TornError: The file is damaged, or it has records of inputs with different names. The
-                latter is reported only if the file is not damaged.
+            CorruptPartError: The file is damaged, or it has records of inputs with different names.
+                The latter is reported only if the file is not damaged.
         """
         file_name = self._manifest.part(shard.number, attempt)
         records_by_input: dict[int, list[RecordJson]] = {}
         has_other_names = False
         try:
             for record in read_part(self._store, file_name, shard):
-                input_number = record["input"]
-                name = shard.names[input_number - shard.first]
+                input_index = record["input"]
+                name = shard.names[input_index - shard.first]
                 if _is_record_of(name, record):
-                    records_by_input.setdefault(input_number, []).append(record)
+                    records_by_input.setdefault(input_index, []).append(record)
                 else:
                     has_other_names = True
-        except (TornError, *DAMAGE) as error:
-            raise TornError(f"{file_name}: {error}") from error
+        except (CorruptPartError, *DAMAGE) as error:
+            raise CorruptPartError(f"{file_name}: {error}") from error
 
         if has_other_names:
-            raise TornError(f"{file_name} has records of other names")
+            raise CorruptPartError(f"{file_name} has records of other names")
         return records_by_input
 
     def stamps_of_retried_inputs(self) -> dict[bytes, str | None]:
@@ -427,10 +427,10 @@ class Merge:
             shard = self._manifest.shard(shard_number)
             try:
                 retried_records = self._retried_records(shard)
-            except TornError:
+            except CorruptPartError:
                 continue
-            for input_number, records in retried_records.items():
-                name = shard.names[input_number - shard.first]
+            for input_index, records in retried_records.items():
+                name = shard.names[input_index - shard.first]
                 first_record = records[0]  # all records of an input have the same stamp
                 stamps[hash_of(name)] = first_record.get("file_stamp")
         return stamps
@@ -453,14 +453,14 @@ class Merge:
             for record in self._checked_records(shard):
                 if "error" in record:
                     failed_inputs.add(record["input"])
-        except TornError as error:
+        except CorruptPartError as error:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
 
         inputs = tuple(sorted(failed_inputs))
         names = []
-        for input_number in inputs:
-            listed_name = shard.names[input_number - shard.first]
+        for input_index in inputs:
+            listed_name = shard.names[input_index - shard.first]
             names.append(without_stamp(listed_name))
         next_attempt = self._attempts[shard.number] + 1
         return replace(shard, names=tuple(names), inputs=inputs, attempt=next_attempt)
@@ -488,8 +488,8 @@ class _InputsInOrder:
             Whether the record is the first of its input.
 
         Raises:
-            TornError: The record is out of order: an image before it has no record, or there is no
-                such input.
+            CorruptPartError: The record is out of order: an image before it has no record, or there
+                is no such input.
         """
         name = self._name
         if name is not None and not _has_one_record(name) and _is_record_of(name, record):
@@ -501,21 +501,21 @@ class _InputsInOrder:
                 self._name = following_name
                 return True
             if _has_one_record(following_name):
-                raise TornError(
+                raise CorruptPartError(
                     f"found a record for {record['source']} where {source_of(following_name)} "
                     "was expected"
                 )
-        raise TornError(f"{record['source']} is not among its names")
+        raise CorruptPartError(f"{record['source']} is not among its names")
 
     def require_no_more(self) -> None:
         """Require that all inputs have had their records, as no more records come.
 
         Raises:
-            TornError: An image has none.
+            CorruptPartError: An image has none.
         """
         for _, name in self._following_inputs:
             if _has_one_record(name):
-                raise TornError(f"{source_of(name)} has no record")
+                raise CorruptPartError(f"{source_of(name)} has no record")
 
 
 def _is_record_of(name: Name, record: RecordJson) -> bool:

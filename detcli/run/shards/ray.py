@@ -112,11 +112,11 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             handle = actor_class.options(label_selector=_selector_without(lost_on)).remote()
             actor = _Actor(ray, handle, tell)
             # These calls return promises at once. Ray runs them when a node has room for the actor.
-            node_promise = handle.find_node.remote()
-            refusal_promise = handle.start_work.remote(__version__, str(Path.cwd()), files)
+            node_ref = handle.find_node.remote()
+            refusal_ref = handle.start_work.remote(__version__, str(Path.cwd()), files)
             actor.send(request_of_actor)  # the actor waits for this first, and then for tasks
 
-            listen = partial(actor.listen, node_promise, refusal_promise, running_actors)
+            listen = partial(actor.listen, node_ref, refusal_ref, running_actors)
             threading.Thread(target=listen, daemon=True).start()
             return actor
 
@@ -283,8 +283,8 @@ class _Actor:
 
     def listen(
         self,
-        node_promise: Any,  # noqa: ANN401 - Ray's
-        refusal_promise: Any,  # noqa: ANN401 - Ray's
+        node_ref: Any,  # noqa: ANN401 - Ray's
+        refusal_ref: Any,  # noqa: ANN401 - Ray's
         running: set["_Actor"],
     ) -> None:
         """Fetch the events of the actor and pass them on to `tell`, until it has ended.
@@ -294,18 +294,18 @@ class _Actor:
         is the limit.
 
         Args:
-            node_promise: Ray's promise of the id of the node that the actor is placed on.
-            refusal_promise: Ray's promise of a string: why the actor cannot work there; empty if it
+            node_ref: Ray's promise of the id of the node that the actor is placed on.
+            refusal_ref: Ray's promise of a string: why the actor cannot work there; empty if it
                 can.
             running: All actors that work now, which their threads share. This one is in it while it
                 works.
         """
         node = ""
         try:
-            if not self._wait_for_node(node_promise, running):
+            if not self._wait_for_node(node_ref, running):
                 return
-            node = self.ray.get(node_promise)
-            refusal = self.ray.get(refusal_promise)
+            node = self.ray.get(node_ref)
+            refusal = self.ray.get(refusal_ref)
             if refusal:
                 hint = f"give all nodes what this machine has: {INSTALL}"
                 self.tell(DeviceError(refusal, hint))
@@ -317,10 +317,10 @@ class _Actor:
         finally:
             running.discard(self)
 
-    def _wait_for_node(self, node_promise: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
+    def _wait_for_node(self, node_ref: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
         """Wait until a node has room for the actor; False if none has and no other actor works."""
         while True:
-            arrived_promises, _ = self.ray.wait([node_promise], timeout=ROOM_S)
+            arrived_promises, _ = self.ray.wait([node_ref], timeout=ROOM_S)
             if arrived_promises:
                 return True
             if not running:

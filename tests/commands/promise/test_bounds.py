@@ -10,9 +10,9 @@ from thinning import thin
 
 from detcli.commands.promise.bounds import (
     chance_of_at_most,
-    fewest_positives,
-    most_positives,
-    most_trials,
+    max_positives,
+    max_trials,
+    min_positives,
     smallest_share,
 )
 
@@ -43,7 +43,7 @@ def test_the_upper_bound_is_that_of_exact_fractions(units):
         for hits in range(min(drawn, 6) + 1):
             for error in ERRORS:
                 exact = exact_bound(hits, units, drawn, error)
-                bound = most_positives(hits, units=units, drawn=drawn, error=float(error))
+                bound = max_positives(hits, units=units, drawn=drawn, error=float(error))
                 if bound != exact:
                     assert bound == exact + 1
                     assert exact_chance(hits, units, bound, drawn) == error
@@ -54,14 +54,14 @@ def test_the_lower_bound_is_the_upper_bound_of_the_others(units, data):
     drawn = data.draw(st.integers(1, units))
     hits = data.draw(st.integers(0, drawn))
     most_others = exact_bound(drawn - hits, units, drawn, Fraction(1, 10))
-    bound = fewest_positives(hits, units=units, drawn=drawn, error=0.1)
+    bound = min_positives(hits, units=units, drawn=drawn, error=0.1)
     assert hits <= bound <= units - most_others
     assert units - most_others - bound <= 1
 
 
 def test_a_sample_of_everything_says_it_exactly():
-    assert most_positives(7, units=500, drawn=500, error=0.05) == 7
-    assert fewest_positives(7, units=500, drawn=500, error=0.05) == 7
+    assert max_positives(7, units=500, drawn=500, error=0.05) == 7
+    assert min_positives(7, units=500, drawn=500, error=0.05) == 7
 
 
 def test_chances_are_those_of_scipy():
@@ -93,11 +93,11 @@ def test_the_bound_on_a_share_of_all_hits_is_a_root():
 @pytest.mark.parametrize(("hits", "share"), [(0, 0.8), (3, 0.8), (40, 0.95), (400, 0.7), (2, 1.0)])
 def test_the_bound_on_trials_is_that_of_scipy(hits, share):
     stats = pytest.importorskip("scipy.stats")
-    bound = most_trials(hits, share=share, error=0.02, most=10_000)
+    bound = max_trials(hits, share=share, error=0.02, most=10_000)
     assert stats.binom.cdf(hits, bound, share) > 0.02
     assert stats.binom.cdf(hits, bound + 1, share) <= 0.02
 
 
 def test_trials_without_a_lower_share_may_be_as_many_as_there_are():
-    assert most_trials(3, share=0.0, error=0.02, most=70) == 70
-    assert most_trials(60, share=0.8, error=0.02, most=70) == 70
+    assert max_trials(3, share=0.0, error=0.02, most=70) == 70
+    assert max_trials(60, share=0.8, error=0.02, most=70) == 70

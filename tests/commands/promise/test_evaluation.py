@@ -12,7 +12,7 @@ from thinning import RUNS_AT_NIGHT, RUNS_WHOLE, note, thin
 
 from detcli.commands.promise.bounds import smallest_share
 from detcli.commands.promise.deck import ALL
-from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.draw import RandomSample
 from detcli.commands.promise.evaluation import best_promise, bound_row, evaluate
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.plan import (
@@ -161,14 +161,14 @@ def test_all_below_looked_at_gives_the_true_loss(reviewed):
     deck = deck_of(units, plan=[140], loss=[0.05])
     row = evaluate(deck, units, answers, 1).rows[-1]
     assert row.is_exact
-    assert (row.misses, row.most_lost, row.animals_seen) == (4, 4, 60)
+    assert (row.misses, row.max_lost, row.animals_seen) == (4, 4, 60)
     assert row.share == 4 / 64
 
 
 def test_a_doubt_counts_as_lost_and_never_as_seen(reviewed):
     units, answers = reviewed
     deck = deck_of(units, plan=[140], loss=[0.05])
-    draw = Draw(units, threshold=0.05, round_sizes=[140], above_limit=ALL)
+    draw = RandomSample(units, threshold=0.05, round_sizes=[140], above_limit=ALL)
     (doubtful_below,) = units.names(draw.sample_below[:1])
     (doubtful_above,) = units.names(draw.sample_above[:1])
     before = evaluate(deck, units, answers, 1).rows[-1]
@@ -212,7 +212,7 @@ def test_further_bounds_and_losses_take_their_part_of_the_error(reviewed):
 
 
 def test_overlooked_animals_raise_the_bound():
-    def most_lost(seen_share):
+    def max_lost(seen_share):
         row = bound_row(
             0.1,
             units_below=1000,
@@ -222,11 +222,11 @@ def test_overlooked_animals_raise_the_bound():
             error=0.05,
             seen_share=seen_share,
         )
-        return row.most_lost
+        return row.max_lost
 
-    assert most_lost(0.8) > most_lost(None) / 0.8
-    assert most_lost(1.0) >= most_lost(None)
-    assert most_lost(0.0) == 1000
+    assert max_lost(0.8) > max_lost(None) / 0.8
+    assert max_lost(1.0) >= max_lost(None)
+    assert max_lost(0.0) == 1000
 
 
 REVIEWERS_WHO_OVERLOOK = [
@@ -283,12 +283,12 @@ def test_reviewers_who_overlook_animals_may_have_missed_the_only_one():
         error=0.045,
         seen_share=0.8,
     )
-    assert row.most_lost == 2  # three would all be overlooked with a probability of 0.8%
+    assert row.max_lost == 2  # three would all be overlooked with a probability of 0.8%
 
 
 def test_below_a_threshold_of_which_nothing_was_dealt_all_may_be_lost():
     row = bound_row(0.1, units_below=30, dealt=0, misses=0, animals_seen=5, error=0.05)
-    assert row.most_lost == 30
+    assert row.max_lost == 30
     nothing = bound_row(0.1, units_below=0, dealt=0, misses=0, animals_seen=0, error=0.05)
     assert nothing.share == 1
 
@@ -296,7 +296,7 @@ def test_below_a_threshold_of_which_nothing_was_dealt_all_may_be_lost():
 def test_later_answers_withdraw_a_promise_of_an_earlier_round(reviewed):
     units, _ = reviewed
     deck = deck_of(units, plan=[40, 30], loss=[0.3])
-    draw = Draw(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
+    draw = RandomSample(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
     first = dict.fromkeys(units.names(draw.sample_below_by(1)), Answer.NOTHING)
     first |= dict.fromkeys(units.names(draw.sample_above), Answer.ANIMAL)
     before = evaluate(deck, units, first, 1)
@@ -315,7 +315,7 @@ def test_answers_of_later_rounds_that_were_chosen_save_no_promise(reviewed):
     """Somebody answers of the second round what is kept, and leaves the rest of it."""
     units, _ = reviewed
     deck = deck_of(units, plan=[40, 30], loss=[0.15])
-    draw = Draw(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
+    draw = RandomSample(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
     first = dict.fromkeys(units.names(draw.sample_below_by(1)), Answer.NOTHING)
     first |= dict.fromkeys(units.names(draw.sample_above), Answer.ANIMAL)
     threshold = evaluate(deck, units, first, 1).rows[-4].threshold
@@ -333,7 +333,7 @@ def test_answers_of_later_rounds_that_were_chosen_save_no_promise(reviewed):
 
     row = row_of(lost)
     loss = row.all_misses / (row.all_misses + row.animals_seen) - 1e-9
-    assert keeps_loss(row.most_lost, row.animals_seen, loss)
+    assert keeps_loss(row.max_lost, row.animals_seen, loss)
     assert not row.keeps(loss)
     assert row_of(everything).all_animals_seen > row.all_animals_seen
     assert not row_of(everything).keeps(loss)

@@ -38,16 +38,16 @@ def test_a_sureness_is_rounded_down(sure, text):
     assert sureness_text(sure) == text
 
 
-def row_of(threshold, *, most_lost):
-    """A row below which up to `most_lost` animals may be lost, where 50 others were seen."""
+def row_of(threshold, *, max_lost):
+    """A row below which up to `max_lost` animals may be lost, where 50 others were seen."""
     return Row(
         threshold=threshold,
         units_below=1000,
         dealt=100,
         misses=1,
-        most_lost=most_lost,
+        max_lost=max_lost,
         animals_seen=50,
-        share=most_lost / (most_lost + 50),
+        share=max_lost / (max_lost + 50),
         all_misses=1,
         all_animals_seen=50,
     )
@@ -64,11 +64,11 @@ def hint_after_last_round(*rows):
 
 
 def test_a_larger_loss_is_suggested_before_a_lower_threshold():
-    hint = hint_after_last_round(row_of(0.1, most_lost=10), row_of(0.2, most_lost=40))
+    hint = hint_after_last_round(row_of(0.1, max_lost=10), row_of(0.2, max_lost=40))
     assert "deal anew with --lost 5%,17%; or with --below 0.1; " in hint
 
 
 def test_a_lower_threshold_alone_is_a_whole_sentence():
     """No larger loss is suggested where more than half of the animals may be lost."""
-    hint = hint_after_last_round(row_of(0.1, most_lost=60), row_of(0.2, most_lost=90))
+    hint = hint_after_last_round(row_of(0.1, max_lost=60), row_of(0.2, max_lost=90))
     assert hint.startswith("deal anew with --below 0.1; ")

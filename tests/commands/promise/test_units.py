@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved_records import box, error, record
 
-from detcli.commands.promise.draw import Draw, looks_of_round
+from detcli.commands.promise.draw import RandomSample, looks_of_round
 from detcli.commands.promise.inputs import InputColumns, WantedClasses
 from detcli.commands.promise.unit_kind import UnitKind
 from detcli.commands.promise.units import NO_UNIT, draw_key, make_units
@@ -206,7 +206,7 @@ def test_every_unit_below_is_drawn_as_often_as_the_others():
 
 def test_rounds_draw_from_below_and_the_first_has_all_from_above():
     units = units_of(MANY)
-    draw = Draw(units, threshold=0.1505, round_sizes=[20, 10], above_limit="all")
+    draw = RandomSample(units, threshold=0.1505, round_sizes=[20, 10], above_limit="all")
     assert len(draw.sample_below) == 30
     assert draw.count_above == len(draw.sample_above) == 50
     assert units.scores[draw.sample_below].max() < 0.1505
@@ -219,8 +219,8 @@ def test_rounds_draw_from_below_and_the_first_has_all_from_above():
 
 def test_a_sample_from_above_is_the_beginning_of_the_draw():
     units = units_of(MANY)
-    sampled = Draw(units, threshold=0.1505, round_sizes=[20], above_limit=10)
-    everything = Draw(units, threshold=0.1505, round_sizes=[20], above_limit="all")
+    sampled = RandomSample(units, threshold=0.1505, round_sizes=[20], above_limit=10)
+    everything = RandomSample(units, threshold=0.1505, round_sizes=[20], above_limit="all")
     assert sampled.sample_above.tolist() == everything.sample_above.tolist()[:10]
 
 

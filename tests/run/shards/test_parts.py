@@ -15,7 +15,7 @@ from shard_headers import written
 from detcli.core.errors import CheckError, StoreError
 from detcli.data.record import RecordJson, name_of, set_source
 from detcli.run.shards.manifest import Manifest, Shard, publish
-from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read_part
+from detcli.run.shards.parts import CorruptPartError, Merge, PartWriter, count_failures, read_part
 from detcli.run.shards.store import LocalFolder
 from detcli.source.listing import hash_of
 from detcli.source.names import ListedInput
@@ -91,7 +91,7 @@ def test_records_come_back_with_their_place_in_the_run(tmp_path):
         tmp_path / "two" / PART_NAME
     ).read_bytes()
     for other_shard in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
-        with pytest.raises(TornError, match="belongs to another run"):
+        with pytest.raises(CorruptPartError, match="belongs to another run"):
             list(read_part(store, PART_NAME, other_shard))
     assert (
         list(read_part(published(tmp_path / "three", []), PART_NAME, SHARD)) == []
@@ -122,7 +122,7 @@ def test_any_change_of_a_part_is_noticed(tmp_path, data):
     path.write_bytes(content[:start] + put_in + content[stop:])
     try:
         records = list(read_part(store, PART_NAME, SHARD))
-    except TornError:
+    except CorruptPartError:
         return
     assert records == PLACED
 
@@ -139,7 +139,7 @@ def test_lost_lines_are_noticed(tmp_path):
         [lines[1], lines[0], lines[2]],
     ):
         path.write_bytes(b"".join(remaining_lines))
-        with pytest.raises(TornError):
+        with pytest.raises(CorruptPartError):
             list(read_part(store, path.name, SHARD))
 
 
@@ -203,7 +203,9 @@ def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
 
 def test_a_part_that_something_else_made_is_refused(tmp_path):
     store = published(tmp_path, shard=replace(SHARD, fingerprint="detcli 1.0"))
-    with pytest.raises(TornError, match="made by another model, other settings or another version"):
+    with pytest.raises(
+        CorruptPartError, match="made by another model, other settings or another version"
+    ):
         list(read_part(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0")))
 
 
@@ -216,7 +218,7 @@ def test_a_part_of_the_same_maker_is_read(tmp_path):
 def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
     store = published(tmp_path)
     without_in_part(tmp_path / PART_NAME, field)
-    with pytest.raises(TornError):
+    with pytest.raises(CorruptPartError):
         list(read_part(store, PART_NAME, SHARD))
 
 
@@ -346,7 +348,7 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     records = records_in(path)
     records[0]["part"] = records[-1].pop("part")
     path.write_text(text_of(records))
-    with pytest.raises(TornError, match="continues after its end"):
+    with pytest.raises(CorruptPartError, match="continues after its end"):
         list(read_part(store, path.name, SHARD))
 
 
@@ -456,7 +458,7 @@ def test_the_damaged_record_of_a_part_is_named(tmp_path):
     path = tmp_path / PART_NAME
     first, _, last = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + b"{\n" + last)
-    with pytest.raises(TornError, match="damaged, in record 2: "):
+    with pytest.raises(CorruptPartError, match="damaged, in record 2: "):
         list(read_part(store, PART_NAME, SHARD))
 
 
