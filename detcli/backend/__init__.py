@@ -200,7 +200,7 @@ def _open_on_best_device(load: Callable[["Engine", Device], Opened]) -> Opened:
 
 
 def _reason_for_absence(device: Device) -> str:
-    """Return why this machine lacks a device, loading nothing on it; empty if it has the device.
+    """Return why this machine lacks a device, without loading anything on it; empty if it does not.
 
     Raises:
         DeviceError: NVIDIA's driver is installed, but does not work.

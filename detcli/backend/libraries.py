@@ -200,7 +200,7 @@ def runtime_cuda() -> str | None:
 
 
 def summary(failures: Sequence[Unloadable]) -> str:
-    """List the libraries that do not load in one string: missing ones first, then faulty ones.
+    """Join the libraries that do not load into one string: missing ones first, then faulty ones.
 
     For example "missing: libcudnn.so.9 (cuDNN); faulty: libstdc++.so.6 (the C++ runtime: too old:
     ...)".
@@ -341,7 +341,7 @@ def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
 
 
 def faster_with_tensorrt(ordinal: int) -> str:
-    """Return the advice that TensorRT could be faster on a GPU; empty if it cannot run there.
+    """Return advice that TensorRT could be faster than CUDA on a GPU; empty if it cannot run.
 
     For that, ONNX Runtime needs the provider, the GPU must not be too old, and TensorRT has to be
     installed. It is not loaded to find out, as that takes half a gigabyte.

@@ -21,13 +21,13 @@ all scores that are not above it rank after those that are.
 
 NaN ranks below everything and is never used. Scores are compared as float32; those of quantised
 heads may exceed 1 and are clipped to 1 at the end. The scores of a head may be logits: these are
-compared instead, even where the sigmoid rounds two of them to the same score, and the sigmoid is
-applied to what is kept at the end, on the host, for every backend.
+compared instead, even where the sigmoid rounds two of them to the same score. At the end, the
+sigmoid is applied to those that are kept, on the host, for every backend.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
 suppression of each anchor's best class replaces steps 2 and 3; it drops duplicates, or blends them
-into the box that stays. With `MultiLabel.NEVER`, only an anchor's best class is used as well: at
-most one row for each anchor. The best class is one whose score is above its confidence.
+into the box that stays. With `MultiLabel.NEVER`, too, only an anchor's best class is used: at most
+one row for each anchor. The best class is one whose score is above its confidence.
 
 A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` keeps those that are
 wanted.

@@ -265,7 +265,7 @@ class Contract:
         return nms is not None
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
-        """Return the contract with different class names.
+        """Return the contract with other class names.
 
         If the graph does not show how many classes there are, the names do.
 

@@ -134,8 +134,8 @@ def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
 
     Args:
         model: The model to simplify. The inferred shapes are only added to the copy.
-        folds_constants: Whether to also replace what is computed from constants alone by a
-            constant, such as anchors and sizes. This takes longer than the rest.
+        folds_constants: Whether to also replace what is computed from constants alone, such as
+            anchors and sizes, by a constant. This takes longer than the rest.
 
     Returns:
         A copy of the simplified model with all intermediate shapes that can be inferred.

@@ -26,7 +26,7 @@ from detcli.model.inputs import ImageInput
 from detcli.model.metadata import FAMILY_KEY
 
 OUTPUTS_OF_PAIR = 2
-"""Outputs of a graph for boxes and scores; if it has more, some may be landmarks or scales."""
+"""How many outputs a graph has for boxes and scores; more may be landmarks or scales."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
 MIXED = (
     "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "

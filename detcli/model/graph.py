@@ -309,7 +309,7 @@ class GraphIndex:
         return sources
 
     def _rearranges(self, tensor: str, others: set[str]) -> bool:
-        """True if a tensor only rearranges the elements of another one on different axes."""
+        """True if a tensor only rearranges the elements of one of `others`."""
         source = tensor
         node = self.producers.get(source)
         while node is not None and node.op_type in REARRANGING:

@@ -101,7 +101,7 @@ class InputNodes(NamedTuple):
 
         ImageNet's means, which many graphs subtract, differ by channel: 0.485 of red, 0.456 of
         green and 0.406 of blue. So their order shows that of the channels. None if the graph
-        subtracts different means, or it is unclear for which range of values they are.
+        subtracts other means, or it is unclear for which range of values they are.
         """
         if self.white_value is None:
             return None

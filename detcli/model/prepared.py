@@ -56,7 +56,7 @@ class StoredGraph:
     def key(self) -> str:
         """The part of a cache entry's name that depends on the graph.
 
-        The graph is only read for it if it does not come from a file.
+        The graph is read for it only if the graph does not come from a file.
         """
         if self.identity:
             return f"{self.identity}-{VERSION}"

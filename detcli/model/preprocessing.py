@@ -134,7 +134,7 @@ def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
 def with_preprocessing_and_sources(
     contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]
 ) -> Contract:
-    """Return a model's contract with a different preprocessing and the sources of its steps.
+    """Return a model's contract with a new preprocessing and the sources of its steps.
 
     The contract also lists what was assumed about some steps, for want of a source. Assumptions
     that are no longer needed are dropped.

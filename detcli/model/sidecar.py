@@ -172,7 +172,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     """Read the class names of config.json's `id2label`, such as `{"0": "cat", "1": "dog"}`.
 
     Returns:
-        The names in the order of their class ids; None if the ids, from 0, have gaps.
+        The names in the order of their class ids; None if an id, counted from 0, has no name.
     """
     if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
         return None
@@ -302,7 +302,7 @@ def _resizing_of_images(fields: Fields) -> Resizing:
 
 
 def _padded_size(fields: Fields) -> Size | None:
-    """Return the height and width that a preprocessor_config.json pads images to; None if none."""
+    """Return the height and width to which a preprocessor_config.json pads images; None if none."""
     pad_size = fields.get("pad_size")
     if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
         return _side(pad_size, "height"), _side(pad_size, "width")

@@ -72,7 +72,7 @@ def top_k(values: Any, k: int, *, sorted: bool = True, gpu: "Gpu | None" = None)
 
     Raises:
         ValueError: `k` is negative, or `values` has no axis, is not contiguous or is not on `gpu`.
-        TypeError: `values` has a different dtype.
+        TypeError: `values` has any other dtype.
         MemoryError: The device does not have enough memory left.
         InferenceError: The GPU failed.
     """
@@ -302,7 +302,7 @@ def _gpu_of_array(address: int, required_gpu: "Gpu | None", *, is_empty: bool) -
         is_empty: Whether the array has no elements, and so no address. It is on any GPU then.
 
     Raises:
-        ValueError: It is on a different GPU from the required one.
+        ValueError: It is on a GPU other than the required one.
     """
     asking_gpu = required_gpu or _gpu(0)  # any GPU can ask the driver where an address lies
     if is_empty:

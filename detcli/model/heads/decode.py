@@ -195,7 +195,7 @@ def _decoding_before_corners(
 def _decoding_shared_by_inputs(
     index: GraphIndex, concat: NodeProto, max_concats: int
 ) -> Decoded | None:
-    """Determine how the inputs of a Concat were decoded, if each holds the boxes of a scale.
+    """Determine how a Concat's inputs were decoded, if each holds boxes, such as those of a scale.
 
     Args:
         index: The graph.
@@ -287,7 +287,7 @@ def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 
 def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """Determine how boxes were decoded from the tensors that a head joins into four channels.
+    """Determine from the tensors that a head joins into four channels how boxes were decoded.
 
     Args:
         index: The graph.
@@ -309,7 +309,7 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
 
 
 def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
-    """Return whether boxes that a Sigmoid outputs are refined from an earlier estimate of them.
+    """Determine if boxes that a Sigmoid outputs are refined from an earlier estimate of them.
 
     Returns:
         SIGMOID if it is applied to the output of a layer alone, as in DETR; REFINED if the output

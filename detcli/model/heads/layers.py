@@ -180,7 +180,7 @@ def _linear_inputs(index: GraphIndex, node: NodeProto) -> list[str]:
 
 
 def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
-    """Find the layer, a convolution or matrix product, whose output a node outputs.
+    """Find the layer, a convolution or matrix product, whose output a node computes.
 
     A plain layer is the node itself. A quantised layer computes in integers: a Mul with its scale,
     which depends on the image, and perhaps an Add of its bias follow it, and compute its output.
