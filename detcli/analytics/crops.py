@@ -221,7 +221,7 @@ def _with_flat_background(grey: Grey) -> Grey:
     return as_grey(cv2.divide(grey, background, scale=160))
 
 
-# How crops that could not be read otherwise are changed; docs/benchmark.md has what each reads.
+# Changes to crops that could not be read without them; docs/benchmark.md has what each reads.
 ENHANCEMENTS: dict[str, Callable[[Grey], Grey]] = {
     "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
     "CLAHE at twice the size": lambda grey: _with_even_contrast(_doubled(grey)),

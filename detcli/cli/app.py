@@ -150,7 +150,7 @@ class Commands(Group):
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the command, and turn the exception that ends it into a message and an exit code.
 
-        Any exception is reported as a DetcliError, except for those with which Typer ends.
+        Any exception is reported as a DetcliError, except for those of Typer, which handles them.
         """
         interrupts.begin()
         try:
@@ -232,7 +232,7 @@ def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of 
 
 
 def _in_own_style(message: str) -> str:
-    """Return a message of Typer in detcli's style: without a capital and a full stop.
+    """Return a message of Typer in detcli's style: without a capital letter or a full stop.
 
     Addresses in it lose their passwords.
     """

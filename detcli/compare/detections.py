@@ -262,7 +262,7 @@ class _Unmatched(NamedTuple):
     """The detections of a side that have no counterpart on the other side."""
 
     certain: tuple[int, ...]  # indices of those that the other side certainly lacks
-    borderline_count: int  # indices of those whose counterpart the other side may have dropped
+    borderline_count: int  # number of those whose counterpart the other side may have dropped
 
 
 def _unmatched(

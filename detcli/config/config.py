@@ -160,7 +160,7 @@ def _parse_tile(text: str) -> str | Tiling:
 
 
 class SettingsValues(TypedDict, total=False):
-    """What programs may give as the fields of `Settings`, which converts it to values.
+    """What programs may give as the fields of `Settings`, which converts it to their types.
 
     Type checkers go by it: `Settings(tile=640)` has a `Tiling`, and `classes=["car"]` a tuple.
     """

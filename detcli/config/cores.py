@@ -50,7 +50,7 @@ def _speed(root: Path, core: int, file: str) -> int:
 
 
 def use_fastest_cores() -> None:
-    """Restrict this process to the fastest kind of cores, and what it starts later."""
+    """Restrict this process, and what it starts later, to the fastest kind of cores."""
     cores = fastest_cores()
     if not cores:
         log.info("--fast-cores: this process sees only one kind of cores")

@@ -24,7 +24,7 @@ def differences(
         implied: Names of settings that follow from others, which are not compared.
 
     Returns:
-        Strings such as "conf 0.25 instead of 0.4": the current value and the earlier one.
+        Strings such as "conf 0.25 instead of 0.4": the earlier value and the current one.
     """
     defaults = {}
     for name, option in options_of(Config).items():

@@ -34,7 +34,7 @@ class Inputs:
             in pixels of the full size nevertheless.
 
     Raises:
-        UsageError: A value has the wrong type or out of range.
+        UsageError: A value has the wrong type or is out of range.
     """
 
     _: KW_ONLY

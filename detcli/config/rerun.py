@@ -9,12 +9,13 @@ from detcli.core.text import public_name
 
 
 def rerun_arguments(config: Config) -> list[str]:
-    """Format the arguments of a `detcli predict` with the same detections, without its inputs.
+    """Format a `detcli predict` command that finds the same detections, without its inputs.
 
-    The model and the files of options are named as in the run, so the arguments work in its folder.
+    The model and the files of options are named as in the run, so the command works in its folder.
 
     Returns:
-        The arguments; none if they would have a password or another secret of an address.
+        Its words, from "detcli" on; none if one would have a password or another secret of an
+        address.
     """
     options = options_of(Config)
     values = values_of(config)
@@ -29,11 +30,11 @@ def rerun_arguments(config: Config) -> list[str]:
 
 
 MAX_WORDS = 60
-"""The maximum number in a hint; a longer command, from an expanded pattern, is not read."""
+"""Maximum number in a suggested command; a longer one, from an expanded pattern, is not read."""
 
 
 def resume_arguments(config: Config, path: Path) -> list[str]:
-    """Format the arguments of a `detcli predict` that repeats a run, and can be continued.
+    """Format a `detcli predict` command that repeats a run, and can be continued.
 
     Options that --resume excludes are left out.
 
@@ -42,9 +43,9 @@ def resume_arguments(config: Config, path: Path) -> list[str]:
         path: The file of --resume.
 
     Returns:
-        The arguments of the command line. There are none where it would not help the user: inputs
-        or their names came from standard input, which cannot be read again; there would be very
-        many arguments; or one has a secret.
+        Its words, from "detcli" on. There are none where it would not help the user: inputs or
+        their names came from standard input, which cannot be read again; there would be very many
+        words; or one has a secret.
     """
     options = options_of(Config)
     values = values_of(config)
@@ -91,7 +92,7 @@ def _conf_words(config: Config) -> list[str]:
 
 
 def _without_secrets(words: list[str]) -> list[str]:
-    """Return the arguments of a command; none if one of them has a password or another secret."""
+    """Return the words of a command; none if one of them has a password or another secret."""
     has_secret = any(public_name(word) != word for word in words)
     if has_secret:
         return []

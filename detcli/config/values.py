@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BoxFormat(StrEnum):
-    """What the four coordinates of a box mean."""
+    """What the four numbers of a box mean."""
 
     XYXY = "xyxy"
     CXCYWH = "cxcywh"

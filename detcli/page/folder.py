@@ -26,7 +26,7 @@ files/data.js, with lists whose values are told apart by their position:
             ignored     polygons to ignore: [whether their corners are fractions,
                         [x, y, x, y, ...]]
             repeats     whether each record is a group of boxes that repeat
-            rerun       arguments of a command with the same detections, without the inputs
+            rerun       words of a command that finds the same detections, without the inputs
             summary     sentences about a comparison; agree, its verdict, or null
             tables      [title, columns, rows, pictures]; pictures has for each row the indices of
                         the records that it is about

@@ -90,7 +90,7 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
 
 class PageRepeat(NamedTuple):
-    """A group of boxes of the same class at the same place of a camera; a page shows one."""
+    """A group of boxes of the same class at the same place of a camera; a page shows one box."""
 
     number: int  # of the group
     image_count: int

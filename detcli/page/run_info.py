@@ -24,7 +24,7 @@ class RunInfo:
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
     ignored: Sequence[Zone] = ()  # polygons to ignore, of all sources or of some
     records_are_repeats: bool = False  # whether each record is a group of boxes that repeat
-    rerun: Sequence[str] = ()  # arguments of a command with the same detections; () for none
+    rerun: Sequence[str] = ()  # words of a command that finds the same detections; () for none
 
 
 VALUES_WITHOUT_EFFECT: tuple[object, ...] = (None, False, "", [], {})  # of settings
@@ -35,7 +35,7 @@ def run_info_of(settings: SettingsJson, rerun: Sequence[str] = ()) -> RunInfo:
 
     Args:
         settings: What its detections depend on.
-        rerun: The arguments of a command with the same settings, without inputs, which the page
+        rerun: The words of a command with the same settings, without inputs, which the page
             shows; empty to show none.
     """
     # The page can show scores above the lowest threshold, of all classes or of a single one.
@@ -63,7 +63,7 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def ignored_of(settings: Mapping[str, object]) -> Iterator[Zone]:
-    """Yield the polygons to ignore from settings, as `zones_and_lines_of` does."""
+    """Yield the polygons of the setting `ignore`, as `zones_and_lines_of` does."""
     texts = settings.get("ignore")
     if not isinstance(texts, list):
         return

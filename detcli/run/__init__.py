@@ -235,7 +235,7 @@ class Run:
 
 
 def _decode_options(config: Config, detector: BatchDetector) -> DecodeOptions:
-    """Describe how a run decodes images: how large, into which memory, whether files are kept."""
+    """Determine how a run decodes images: size, memory, and whether files are kept."""
     size_to_decode_for = None  # images are decoded at their full size
     if config.decodes_fast:
         size_to_decode_for = detector.fast_for

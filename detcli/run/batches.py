@@ -310,7 +310,7 @@ class BatchDetector:
             self._observer(stage)
 
     def allocate(self, size: Size) -> Pixels:
-        """Allocate an array for decoding an image of (height, width), where that suits the device.
+        """Allocate an array to decode an image of (height, width) into, in memory for the device.
 
         May be called on any thread; the array may outlive the detector.
         """

@@ -378,7 +378,7 @@ def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
 
 
 def _are_same_file(first: str, second: str) -> bool:
-    """Return whether two paths may name the same file: the parts of the shorter one are equal."""
+    """Return whether two paths may name the same file: the longer one ends with the shorter one."""
     first_names = PurePosixPath(first).parts
     second_names = PurePosixPath(second).parts
     count = min(len(first_names), len(second_names))

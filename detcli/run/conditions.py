@@ -24,7 +24,7 @@ class Condition:
     name: str  # of the class, or any
     sign: str  # one of OPERATORS
     count: int  # what the number of detections is compared with
-    zone_or_line: str = ""  # where detections are or which they crossed; empty for all
+    zone_or_line: str = ""  # that detections are in or have crossed; empty for all
 
     def __str__(self) -> str:
         text = f"{self.name}{self.sign}{self.count}"

@@ -329,7 +329,7 @@ def predict(
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
 ) -> Records:
-    """Run detection on images and videos; returns an iterator over a record per image and frame.
+    """Run detection on images and videos; return an iterator over one record per image and frame.
 
     The records are those of `detcli predict`, in the order of the inputs. Starting with the first
     record, threads read and process a few inputs ahead; `close`, or the end of a `with` block,

@@ -115,7 +115,7 @@ class Marks:
 
     @property
     def effect(self) -> str:
-        """Describe what the marks change in records, as the end of a sentence with their number.
+        """Describe what the marks change in records, as the end of a sentence that counts these.
 
         Such as ", without what 3 marks dropped, with 2 groups of repeats marked".
         """
@@ -322,7 +322,7 @@ def _marked_detection(detections: Sequence[DetectionJson], mark: MarkJson) -> in
 
 
 def _is_marked(detection: DetectionJson, mark: MarkJson) -> bool:
-    """Return whether a mark matches a detection: same class, and same box except for rounding."""
+    """Return whether a mark matches a detection: it has the same class, and nearly the same box."""
     if escape_unprintable(detection["class_name"]) != mark.get("class_name"):
         return False
     edges = zip(box_of(detection), mark.get("box", ()), strict=True)

@@ -80,7 +80,7 @@ class OpenSinks(NamedTuple):
 
     sinks: list[Sink]
     skip: Skip  # returns whether to skip an input, as an earlier run has its record
-    # the same for the path of an image file, see `Journal.skip_file`; None if no earlier run
+    # the same for the path of an image file, see `Journal.skip_file`; None if there was no such run
     skip_file: SkipFile | None
 
 

@@ -61,7 +61,7 @@ FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError, ModelError)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """An item on its way through the pipeline: loaded, run through the detector, made a record."""
+    """An item in the pipeline: it is loaded, run through the detector, and made into a record."""
 
     index: int  # among the items
     item: Item

@@ -124,7 +124,7 @@ class RepeatsPage:
     def _store_group_tiles(
         self, record: RecordJson, groups: list[RepeatGroup], boxes_to_hide: Boxes
     ) -> None:
-        """Store the image of a record in the page, and a tile of it for each of the given groups.
+        """Store the image of a record in the page, and keep a tile of it for each given group.
 
         A tile has the image and one box. Hidden classes are hidden in the image, and texts of
         hidden barcodes are left out of the record.

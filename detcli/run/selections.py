@@ -1,4 +1,4 @@
-"""Which detections a detector selects from its outputs, on the device and afterwards."""
+"""Which detections a detector selects from its network's outputs, on the device and afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import replace

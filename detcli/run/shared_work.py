@@ -20,7 +20,7 @@ class _StartedBatch(NamedTuple):
 
 
 class SharedWork:
-    """Images to run detection on, by several threads that each take one batch after the other.
+    """Images that several threads run detection on; each takes one batch after the other.
 
     Every thread calls `run`, with its own detector; then one of them calls `results`.
     """

@@ -359,7 +359,7 @@ class Manifest:
             name: The name of this file.
 
         Raises:
-            UsageError: The previous file has the same number, or one is missing between them.
+            UsageError: An earlier file has the same number, or one is missing between them.
         """
         expected_number = len(self._sections)
         is_duplicate = number < expected_number

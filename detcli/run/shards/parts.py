@@ -123,8 +123,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     """Yield the records in the file of a shard, and check them against the digest at its end.
 
-    It is a file of JSON Lines. Its last line also shows that it is complete: the number of records,
-    their SHA-256, and the shard and run that it belongs to.
+    It is a file of JSON Lines. Its last line also has what shows that it is complete: the number of
+    records, their SHA-256, and the shard and run that it belongs to.
 
     Args:
         store: The output folder of the run, perhaps in an object store.

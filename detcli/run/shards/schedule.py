@@ -37,7 +37,7 @@ WorkerId = Hashable
 
 
 class Schedule:
-    """The shards that are left to process, in random order: a parallel run processes others."""
+    """The shards that are left to process, in random order, so that a parallel run takes others."""
 
     def __init__(
         self,
