@@ -131,7 +131,7 @@ def report(
         _report_repeats(request, records, finder, hidden, marks)
         return
     if marks is not None and not _is_pipe(records):
-        # The page may take minutes, so marks of different records are refused first.
+        # The page may take minutes, so marks of other records are refused first.
         with closing(finder):
             for record in read_records(records, finder):
                 marks.corrected(record)

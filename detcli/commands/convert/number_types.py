@@ -82,8 +82,8 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         before:  node -> a -> node
         after:   node -> new_1 -> Cast to float16 -> a -> Cast to float32 -> new_2 -> node
 
-    This function restores the earlier graph. If other nodes read `a` in float16, it only removes
-    the second cast:
+    This function restores the graph from before. If other nodes read `a` in float16, it only
+    removes the second cast:
 
         result:  node -> new_1 -> node
                          new_1 -> Cast to float16 -> a -> other nodes

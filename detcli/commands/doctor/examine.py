@@ -405,7 +405,7 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
 
 
 def _what_device_lacks(device: Device) -> list[DoctorProblem]:
-    """List what a device lacks to run anything, where that shows before something runs on it.
+    """List what a device lacks to run anything, as far as it shows before something runs on it.
 
     OpenVINO may not be installed; a GPU may lack its driver or libraries.
     """

@@ -1,6 +1,6 @@
 """How sure a difference in mAP is: a paired bootstrap over images.
 
-A test set is a sample of images, and another sample would give a different difference. The
+A test set is a sample of images, and another sample would give another difference. The
 bootstrap draws as many images as there are, with replacement, a thousand times. Each time it
 computes the mAP of both models on the images that it has drawn, the same ones for both, and the
 difference. The interval is what the middle 95% of these differences span: from the 2.5th to the

@@ -339,7 +339,7 @@ class Evaluator:
             image_numbers,
             object_rows,
             detection_rows,
-            # Objects of all sizes together, without small, medium and large ones separately.
+            # Objects of all sizes together, and not also small, medium and large ones separately.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[PER_CLASS],
@@ -464,7 +464,7 @@ class Evaluator:
             object_rows,
             detection_rows,
             iou_thrs=[IOU],
-            # Objects of all sizes together, without small, medium and large ones separately.
+            # Objects of all sizes together, and not also small, medium and large ones separately.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[max_detections],

@@ -369,7 +369,7 @@ def _read_annotation(where: str, fields: Any) -> _Annotation:  # noqa: ANN401 - 
     """Read an entry of the list `annotations`.
 
     Args:
-        where: Its name in errors.
+        where: The name of the entry in errors.
         fields: The entry, which may be any JSON.
 
     Raises:

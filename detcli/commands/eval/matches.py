@@ -28,7 +28,7 @@ class MatchedBox(NamedTuple):
 class Matching(NamedTuple):
     """Which detection matches which object; all are rows of the evaluator's arrays."""
 
-    detections: Indices  # (N,) those not ignored, as those of crowds or ignored objects are
+    detections: Indices  # (N,) all but those of crowds and of ignored objects
     matched_objects: Indices  # (N,) the object that each of these matches; -1 for none
     objects: Indices  # (M,) those that are to be detected
 
@@ -47,9 +47,9 @@ def read_matching(
     `object_rows[2]`.
 
     Args:
-        diagnostics: What the evaluator says. The keys of "gt_status" are the numbers of the objects
-            that are not ignored, and the keys of "dt_status" those of such detections. "dt_match"
-            maps the number of a detection to that of the object that it matches; a detection that
+        diagnostics: What the evaluator says. The keys of "gt_status" and "dt_status" are the
+            numbers of the objects and of the detections that are not ignored. "dt_match" maps
+            the number of a detection to that of the object that it matches; a detection that
             matches none is missing.
         object_rows: The rows of the objects that the evaluator got.
         detection_rows: The rows of the detections that it got.

@@ -47,7 +47,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
 
 
 def _continue_file(config: Config, file: Path) -> Continuation:
-    """Explain how to continue a file of JSON Lines with --resume that a run began without it."""
+    """Explain how to continue a run's file of JSON Lines with --resume, which it began without."""
     without_flags = _without_excluded(config)
     words = resume_arguments(config, file)
     if words:
@@ -83,7 +83,7 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
 
 
 def _without_excluded(config: Config) -> str:
-    """List the options that --resume excludes, as in " without --save-coco"; may be empty."""
+    """List a run's options that --resume excludes, as in " without --save-coco"; may be empty."""
     options = options_of(Config)
     values = values_of(config)
     flags = []

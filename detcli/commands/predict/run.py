@@ -61,7 +61,7 @@ def predict_tuned(
     tables: Mapping[str, Any],
     states_before: Mapping[Path, OutputState],
 ) -> Counts:
-    """Process all inputs in this process, with the options that `detcli tune` found fastest.
+    """Run on all inputs in this process, with the options that `detcli tune` found fastest.
 
     A run in shards does not use these options, as its shards may run on other machines.
 
@@ -96,7 +96,7 @@ def predict_tuned(
 def predict_here(
     config: Config, states_before: Mapping[Path, OutputState] = NOTHING_KNOWN
 ) -> Counts:
-    """Process all inputs of a run in this process, and write records, images and labels.
+    """Detect objects in all inputs of a run, in this process, and write records, images and labels.
 
     Args:
         config: The options of the run.
@@ -417,7 +417,8 @@ def _parse_tuned(table: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the values of options that `detcli tune` wrote into a file, which may have changed.
 
     Raises:
-        UsageError: The table sets a different option, or a value that its option does not take.
+        UsageError: The table sets an option that is not tuned, or a value that its option does not
+            take.
     """
     for option_name in table:
         if option_name not in TUNED_OPTIONS:

@@ -64,7 +64,7 @@ def begin_or_join(
         entries: The inputs as the sources list them; None to take the manifest's names.
         shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
         implied: Names of settings that follow from other settings, which are not compared.
-        extend: Whether names that the manifest lacks become more shards.
+        extend: Whether names that the manifest lacks become additional shards.
 
     Raises:
         UsageError: The manifest was made with different settings or names; or there are parts

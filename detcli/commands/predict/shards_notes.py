@@ -12,7 +12,7 @@ from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import MAX_NOTE_AGE_S, NOTE, RENEW_S, Store, noted_shards
 
 CHANGE_S = 1.0
-"""The minimum interval in which a run rewrites its note because its shards have changed."""
+"""The minimum interval at which a run rewrites its note because its shards have changed."""
 
 
 class WorkingNote:

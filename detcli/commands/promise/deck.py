@@ -44,7 +44,7 @@ JSON_KEYS = {
     "missing_units": "gone",
     "shortened_units": "shortened",
 }
-"""The keys in deck.json of those attributes of a deck whose names differ."""
+"""The keys in deck.json of those attributes of a deck that have different names there."""
 
 FURTHER_BOUND_SHARE = 0.1
 """The share of the probability of a false promise that each additional bound takes."""
@@ -77,7 +77,7 @@ class Deck:
     sample_above: int | str  # how many units above are looked at, or "all"
     repeated_units: list[str]  # units that are looked at twice
     best_scoring_units: list[str]  # looked at, as they most probably show an animal
-    missing_units: list[str]  # images of these could not be read for deal
+    missing_units: list[str]  # images of these could not be read when they were dealt
     shortened_units: list[str]  # the page shows only some images of these
 
     @classmethod

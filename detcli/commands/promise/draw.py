@@ -64,7 +64,7 @@ class RandomSample:
     def names_of_round(self, round_number: int, best_names: Sequence[str]) -> list[str]:
         """Return the names of all units, images or groups of images, that a round looks at.
 
-        Each round looks at more units of the random sample from below the threshold. The first
+        Each round looks at new units of the random sample from below the threshold. The first
         round looks at the sample from above and at the best-scoring units as well.
 
         Args:

@@ -39,14 +39,14 @@ class Row:
         return self.dealt == self.units_below
 
     def bound_keeps(self, loss: float) -> bool:
-        """Return whether the bound on the lost animals is within a loss, such as 5% of them."""
+        """Return whether the bound on lost animals is within a loss, such as 5% of all animals."""
         return keeps_loss(self.max_lost, self.animals_seen, loss)
 
     def keeps(self, loss: float) -> bool:
         """Return whether both the bound and all that was seen so far keep the loss.
 
         A later round may show that a bound was too small. Such a row is not promised any more,
-        which makes no promise less certain. Of a later round, only lost animals are used, as
+        which makes no promise less certain. From a later round, only lost animals are used, as
         somebody could choose to answer where animals are kept.
 
         Args:

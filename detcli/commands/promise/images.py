@@ -85,7 +85,7 @@ def records_of_units(
 
 
 def in_time(records: Sequence[RecordJson]) -> list[RecordJson]:
-    """Put the records of a unit in the order in which they were taken, if that is known."""
+    """Put the records of a unit in the order in which they were taken, as far as it is known."""
     return sorted(
         records,
         key=lambda record: (record.get("taken", ""), record["source"], record.get("frame", 0)),

@@ -26,7 +26,7 @@ NO_GROUP = -1
 
 
 class WantedClasses:
-    """The classes that are looked for; if there are none, all of them are."""
+    """The classes that are looked for; all classes if the user names none."""
 
     def __init__(self, names_and_ids: Iterable[object]) -> None:
         """Take the names or ids of the classes, as --classes has them."""

@@ -154,7 +154,7 @@ def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) 
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: The records are gone, or their scores differ from when the review was dealt.
+        UsageError: The records are gone, or their scores have changed since the review was dealt.
     """
     from detcli.commands.promise.units import make_units
 

@@ -51,7 +51,7 @@ def loss_text(lost: int, animals: int) -> str:
 
 
 def sureness_text(sure: float) -> str:
-    """Format the confidence of a promise in up to six digits, rounded down to be never too good.
+    """Format how sure a promise is, in up to six digits, rounded down so as never to be too good.
 
     Args:
         sure: The probability, such as 0.95.

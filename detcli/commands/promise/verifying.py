@@ -22,7 +22,7 @@ HINT = "check the review again: detcli promise check"
 
 
 def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -> str:
-    """Compute a promise again from the records and its list of answers, and print that it holds.
+    """Check a promise against the records and its list of answers, and return what it promises.
 
     Args:
         path: The file of the promise.
@@ -330,7 +330,7 @@ def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Ro
 
 
 def _holds_text(row: Row, *, sureness: float) -> str:
-    """Describe that a promise holds, and what it promises.
+    """State that a promise holds, and what it promises.
 
     For example "it holds: --conf 0.2, at most 4.9% are lost, 95% sure; 8,000 need no eyes". These
     8,000 units are below the threshold, so nobody has to look at them.

@@ -72,7 +72,7 @@ class SortRules:
     def rank(self, detections: Iterable[DetectionJson]) -> int:
         """Return the rank of an image's folder: an index into `folders`, 0 for the first rule.
 
-        It is that of the first rule that any of its detections meets; if the image meets none, it
+        It is that of the first rule that any of its detections meets; if they meet none, it
         is the last. The classes of the detections are added to `seen_classes`.
 
         Args:

@@ -27,7 +27,7 @@ KINDS = {
     "one": "one image after the other",
     "start": "one image, with the start",
 }
-"""What a configuration is chosen for, and how this is worded."""
+"""What a configuration is chosen for, and the words for it in messages."""
 
 REACH = 1.25
 """How many times as fast another one has to be for a configuration to be looked at no further."""

@@ -87,7 +87,7 @@ class Tuning:
             located: The model.
             folder: A folder for temporary files, such as records.
             images: The images that the user named; may be none.
-            tolerance: How far boxes may differ, by name, as for --tolerance; else the default.
+            tolerance: How far boxes may differ, by name, as --tolerance sets it, else the default.
             budget_s: How long everything may take.
             data: Labelled data to measure the accuracy with, if any.
         """
@@ -315,7 +315,7 @@ class Tuning:
             row.map50_95 = self._measure_accuracy(row, self._data)
 
     def _write_records(self, row: TuneRow) -> None:
-        """Run `detcli predict` on the images in a configuration, and write the records."""
+        """Run `detcli predict` on the images with a configuration, and write the records."""
         model = self._model_of(row.way)
         # A box may score a little less than the confidence in one of the two configurations, so the
         # records have to hold those boxes as well.

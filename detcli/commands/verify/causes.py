@@ -73,7 +73,7 @@ class Graphs(NamedTuple):
         """Yield the differences between two nodes that compute the same tensor in two graphs.
 
         For nodes that pass their input through (casts, identities, quantisation, dequantisation),
-        only the inputs are compared, since a graph of a different precision has different ones.
+        only the inputs are compared, since a graph of a different precision has other such nodes.
         """
         if left.op_type == right.op_type:
             yield from self._input_differences(left, right)

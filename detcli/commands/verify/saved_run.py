@@ -343,7 +343,7 @@ def _ambiguities(side: str, run: SavedRun) -> Iterator[str]:
 
 
 def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
-    """Report where models and precisions differ, if they are known."""
+    """Report where models and precisions differ, as far as they are known."""
     if left.sha256 is None or right.sha256 is None:
         if left.model != right.model:
             yield f"model is {left.model} and {right.model}"

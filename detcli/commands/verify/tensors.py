@@ -211,7 +211,7 @@ def compare_tensors(
     more than the limit. The left one is the reference for the limit.
 
     Args:
-        name: Their name in the report.
+        name: The name of both in the report.
         left: The tensor of the first network.
         right: The tensor of the second network.
         limit: The largest difference that is allowed, as a share of the largest magnitude on the
