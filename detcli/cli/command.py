@@ -537,10 +537,10 @@ class Command(CommandHelp):
         ctx.allow_extra_args = True  # refused below, in words that say what the command takes
         extra_arguments = super().parse_args(ctx, args)
         if extra_arguments and not ctx.resilient_parsing:
-            raise self._extra_words_error(ctx, extra_arguments)
+            raise self._extra_arguments_error(ctx, extra_arguments)
         return extra_arguments
 
-    def _extra_words_error(self, ctx: Any, extra_arguments: Sequence[str]) -> UsageError:
+    def _extra_arguments_error(self, ctx: Any, extra_arguments: Sequence[str]) -> UsageError:
         """Make the error for words that are neither options nor arguments that the command takes.
 
         Args:

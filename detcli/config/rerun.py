@@ -8,7 +8,7 @@ from detcli.config.option import Option, options_of, values_of
 from detcli.core.text import public_name
 
 
-def rerun_arguments(config: Config) -> list[str]:
+def command_to_rerun(config: Config) -> list[str]:
     """Format a `detcli predict` command that finds the same detections, without its inputs.
 
     The model and the files of options are named as in the run, so the command works in its folder.
@@ -25,7 +25,7 @@ def rerun_arguments(config: Config) -> list[str]:
         is_written_apart = name in {"model", "conf", "class_conf"}
         if option.affects_detections and not is_written_apart and value != option.default:
             words += _option_arguments(option, value)
-    words += _conf_words(config)
+    words += _conf_arguments(config)
     return _without_secrets(words)
 
 
@@ -33,7 +33,7 @@ MAX_WORDS = 60
 """Maximum number in a suggested command; a longer one, from an expanded pattern, is not read."""
 
 
-def resume_arguments(config: Config, path: Path) -> list[str]:
+def command_to_resume(config: Config, path: Path) -> list[str]:
     """Format a `detcli predict` command that repeats a run, and can be continued.
 
     Options that --resume excludes are left out.
@@ -61,7 +61,7 @@ def resume_arguments(config: Config, path: Path) -> list[str]:
         value = values[name]
         if name not in unneeded_names and value != option.default:
             words += _option_arguments(option, value)
-    words += _conf_words(config)
+    words += _conf_arguments(config)
     words += [options["resume"].flag, str(path)]
 
     if len(words) > MAX_WORDS:
@@ -79,7 +79,7 @@ def excluded_by_resume() -> list[str]:
     return names
 
 
-def _conf_words(config: Config) -> list[str]:
+def _conf_arguments(config: Config) -> list[str]:
     """Format --conf with the confidence of all classes and the per-class ones, if any is set."""
     conf_texts = []
     if config.settings.conf is not None:

@@ -42,7 +42,7 @@ class BurstFinder:
         self.record_count = 0
         self._folder_ids: dict[str, int] = {}  # by the folder's name
         # For each record whose image has a time:
-        self._record_numbers = array("q")
+        self._record_indices = array("q")
         self._folders = array("q")
         self._times_us = array("q")  # microseconds since 1970
         self._scores = array("d")  # the best of the image
@@ -57,7 +57,7 @@ class BurstFinder:
         folder, _, _ = record["source"].rpartition("/")
         folder_id = self._folder_ids.setdefault(folder, len(self._folder_ids))
         scores = [detection["score"] for detection in record["detections"]]
-        self._record_numbers.append(record_index)
+        self._record_indices.append(record_index)
         self._folders.append(folder_id)
         self._times_us.append((time - _EPOCH) // _MICROSECOND)
         self._scores.append(max(scores, default=0.0))
@@ -77,7 +77,7 @@ class BurstFinder:
             np.array(self._folders, np.int64), np.array(self._times_us, np.int64), gap_us
         )
         numbers = _in_order_of_appearance(groups)
-        number_by_record[np.array(self._record_numbers)] = numbers
+        number_by_record[np.array(self._record_indices)] = numbers
         best_scores = np.zeros(numbers.max() + 1)
         np.maximum.at(best_scores, numbers, np.array(self._scores))
         return Bursts(number_by_record, best_scores)

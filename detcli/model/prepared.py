@@ -16,7 +16,7 @@ from detcli.model.file import ModelFile, damage_as_model_error, identity_of
 from detcli.model.preprocessing import with_user_preprocessing
 from detcli.storage.cache import cached, is_cached
 
-VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` returns a different result
+VERSION = 48  # must be raised whenever `load`, `recognise` or `cut` returns a different result
 
 ATTEMPTS = 5  # how often to read a model that changes meanwhile
 

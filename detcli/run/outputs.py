@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detcli.config.config import Config
 from detcli.config.outputs import Outputs
-from detcli.config.rerun import rerun_arguments
+from detcli.config.rerun import command_to_rerun
 from detcli.config.values import Target
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
@@ -305,7 +305,7 @@ class _SinkOpener:
 
         run_info = RunInfo("predict")
         if settings is not None:
-            run_info = run_info_of(settings, rerun_arguments(self._config))
+            run_info = run_info_of(settings, command_to_rerun(self._config))
         page = Page(
             options.report,
             run_info,

@@ -1,7 +1,7 @@
 """The command that detects as an earlier run did."""
 
 from detcli.config.config import Config, Runtime, Settings, Watched
-from detcli.config.rerun import rerun_arguments
+from detcli.config.rerun import command_to_rerun
 
 
 def test_options_of_detections_that_differ_from_their_defaults_are_written():
@@ -17,7 +17,7 @@ def test_options_of_detections_that_differ_from_their_defaults_are_written():
         ),
         watched=Watched(zone=["a=0,0,1,0,1,1", "b=0,0,1,0,1,0.5"]),
     )
-    words = rerun_arguments(config)
+    words = command_to_rerun(config)
     assert words[:4] == ["detcli", "predict", "--model", "my models/a.onnx"]
     assert "--rect" in words
     words.remove("--rect")
@@ -31,7 +31,7 @@ def test_options_of_detections_that_differ_from_their_defaults_are_written():
 
 
 def test_a_run_with_defaults_names_only_its_model():
-    assert rerun_arguments(Config(runtime=Runtime(model="a.onnx"))) == [
+    assert command_to_rerun(Config(runtime=Runtime(model="a.onnx"))) == [
         "detcli",
         "predict",
         "--model",
@@ -41,4 +41,4 @@ def test_a_run_with_defaults_names_only_its_model():
 
 def test_no_command_has_a_password():
     config = Config(runtime=Runtime(model="https://me:secret@example.org/a.onnx"))
-    assert rerun_arguments(config) == []
+    assert command_to_rerun(config) == []

@@ -96,7 +96,7 @@ class ComparisonPage(DeferredPage):
         self._page.describe(run_info)
 
         # In the table of classes, a click on a class shows the images in which the models differ in
-        # this class. So their record numbers are collected by the id of the category.
+        # this class. So their record indices are collected by the id of the category.
         differing_records: dict[int, list[int]] = {}
         for stored_record in self._records:
             pair = pairs.get(stored_record.image_id)
@@ -275,7 +275,7 @@ def _tables(
 
     Args:
         report: The report of the comparison.
-        differing_records: By category id, the record numbers of the images in which the models
+        differing_records: By category id, the record indices of the images in which the models
             differ in that category; the row of the category leads to these.
     """
     columns = [

@@ -415,8 +415,8 @@ class EvaluationPage(DeferredPage):
         self._page.describe(RunInfo("eval", _facts(report), KINDS, sides, min_score=conf))
 
         outcomes = evaluator.outcomes(conf)
-        record_numbers: dict[int, int] = {}  # by image id
-        records_with_errors: dict[int, list[int]] = {}  # record numbers, by class id
+        record_indices: dict[int, int] = {}  # by image id
+        records_with_errors: dict[int, list[int]] = {}  # record indices, by class id
         outcome_counts: dict[int, list[int]] = {}  # by class id: CORRECT, FALSE, MISSED
         for class_report in report.classes:
             records_with_errors[class_report.class_id] = []
@@ -432,14 +432,14 @@ class EvaluationPage(DeferredPage):
                 if outcome.kind != CORRECT:
                     wrong_classes.add(class_id)
             record_index = self._page.add(fields, image, boxes)
-            record_numbers[image_id] = record_index
+            record_indices[image_id] = record_index
             for class_id in wrong_classes:
                 records_with_errors[class_id].append(record_index)
 
         records_by_confusion = []  # in the order of the report's confusions
         for image_ids in evaluator.confusions(conf).values():
             unique_ids = dict.fromkeys(image_ids)
-            records_by_confusion.append([record_numbers[image_id] for image_id in unique_ids])
+            records_by_confusion.append([record_indices[image_id] for image_id in unique_ids])
         self._conclusion = Conclusion(
             summary=_summary(report, outcome_counts),
             tables=_tables(report, outcome_counts, records_with_errors, records_by_confusion),
@@ -524,7 +524,7 @@ class _ConfusionTable:
         self._records: list[Sequence[int]] = []  # for each row
 
     def add(self, row: list[str | int], records: Sequence[int]) -> None:
-        """Add a confusion, with the record numbers of the images that have it."""
+        """Add a confusion, with the record indices of the images that have it."""
         self._rows.append(row)
         self._records.append(records)
 
@@ -549,9 +549,9 @@ def _tables(
         report: The report of the evaluation.
         outcome_counts: By class id, the numbers of correct detections, of false positives and of
             missed objects; CORRECT, FALSE and MISSED are their indexes.
-        records_with_errors: By class id, the record numbers of images with a false positive or a
+        records_with_errors: By class id, the record indices of images with a false positive or a
             missed object of the class.
-        records_by_confusion: The record numbers of each of the report's confusions, in their order.
+        records_by_confusion: The record indices of each of the report's confusions, in their order.
     """
     class_table = _class_table(report, outcome_counts, records_with_errors)
     return [class_table, *_confusion_tables(report.confusions, records_by_confusion)]
@@ -564,22 +564,22 @@ def _confusion_tables(
 
     Args:
         confusions: How often which class was taken for which.
-        records_by_confusion: The record numbers of each confusion, in their order.
+        records_by_confusion: The record indices of each confusion, in their order.
     """
     wrong_class_table = _ConfusionTable("Taken for another class", ["is", "found as", "times"])
     missed_table = _ConfusionTable("Not found as anything", ["class", "times"])
     no_object_table = _ConfusionTable("Found where nothing is", ["class", "times"])
-    for confusion, record_numbers in zip(confusions.counts, records_by_confusion, strict=True):
+    for confusion, record_indices in zip(confusions.counts, records_by_confusion, strict=True):
         true_name = confusion.true  # None if the detection matches no object
         found_name = confusion.found  # None if the object was missed
         if true_name == found_name:
             continue  # detected as what it is
         if true_name is None:
-            no_object_table.add([str(found_name), confusion.count], record_numbers)
+            no_object_table.add([str(found_name), confusion.count], record_indices)
         elif found_name is None:
-            missed_table.add([true_name, confusion.count], record_numbers)
+            missed_table.add([true_name, confusion.count], record_indices)
         else:
-            wrong_class_table.add([true_name, found_name, confusion.count], record_numbers)
+            wrong_class_table.add([true_name, found_name, confusion.count], record_indices)
 
     tables = []
     for confusion_table in (wrong_class_table, missed_table, no_object_table):
@@ -598,7 +598,7 @@ def _class_table(
         report: The report of the evaluation.
         outcome_counts: By class id, the numbers of correct detections, of false positives and of
             missed objects; CORRECT, FALSE and MISSED are their indexes.
-        records_with_errors: By class id, the record numbers of images with a false positive or a
+        records_with_errors: By class id, the record indices of images with a false positive or a
             missed object of the class; the row of the class leads to these.
     """
     most_false_first = sorted(
@@ -606,7 +606,7 @@ def _class_table(
         key=lambda class_report: -outcome_counts[class_report.class_id][FALSE],
     )
     rows = []
-    record_numbers_of_rows = []
+    record_indices_by_row = []
     for class_report in most_false_first:
         counts = outcome_counts[class_report.class_id]
         row: list[str | int | float | None] = [
@@ -619,6 +619,6 @@ def _class_table(
             class_report.metrics.map50,
         ]
         rows.append(row)
-        record_numbers_of_rows.append(records_with_errors[class_report.class_id])
+        record_indices_by_row.append(records_with_errors[class_report.class_id])
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    return PageTable("By class", columns, rows=rows, images=record_numbers_of_rows)
+    return PageTable("By class", columns, rows=rows, images=record_indices_by_row)

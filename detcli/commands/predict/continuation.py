@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from detcli.config.config import Config
 from detcli.config.option import options_of, values_of
-from detcli.config.rerun import excluded_by_resume, resume_arguments
+from detcli.config.rerun import command_to_resume, excluded_by_resume
 from detcli.config.values import Format, Target
 from detcli.core.text import public_name
 from detcli.run.destination import Destination
@@ -49,7 +49,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
 def _continue_file(config: Config, file: Path) -> Continuation:
     """Explain how to continue a run's file of JSON Lines with --resume, which it began without."""
     without_flags = _without_excluded(config)
-    words = resume_arguments(config, file)
+    words = command_to_resume(config, file)
     if words:
         return Continuation(f"continue{without_flags} with", [words])
     sentence = f"with --resume {file} in place of --output, the same command goes on"
@@ -68,7 +68,7 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
     """
     without_text = _without_excluded(config)  # such as " and without --track", or empty
     resume_file = _unused_jsonl_path(target)
-    resume_command = resume_arguments(config, resume_file)
+    resume_command = command_to_resume(config, resume_file)
     if not resume_command:  # it would be too long, show a secret, or read standard input again
         sentence = (
             f"this run cannot be continued; one with --resume {resume_file}{without_text} can"

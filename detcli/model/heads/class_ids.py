@@ -6,6 +6,7 @@ from onnx import NodeProto
 
 from detcli.model.graph import GraphIndex, attribute
 from detcli.model.heads import HEAD_RANK
+from detcli.model.heads.channels import axis_and_start_of_cut
 from detcli.model.heads.output_parts import tensors_moved_into
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
@@ -39,18 +40,19 @@ def suppression_column(index: GraphIndex, tensor: str) -> int | None:
     """
     for name in tensors_moved_into(index, tensor):
         cut = index.producers.get(name)
-        if cut is None or cut.op_type not in {"Gather", "Slice", "Split"} or len(cut.input) < 2:
+        if cut is None or cut.op_type not in {"Gather", "Slice", "Split"}:
             continue
-        data, positions = cut.input[:2]
-        constant_positions = index.constant(positions)
-        if not constant_positions or not _is_result_of_suppression(index, data):
+        if not _is_result_of_suppression(index, cut.input[0]):
             continue
-
         if cut.op_type == "Split":
-            # Each output of the Split is a column. Its second input, their sizes, does not matter.
-            return list(cut.output).index(name)
-        # The index of a Gather, or the start of a Slice.
-        return constant_positions[0]
+            axis, first_column = axis_and_start_of_cut(index, cut, name)
+            if axis is not None:
+                return first_column
+        elif len(cut.input) > 1:
+            # The index of a Gather, or the start of a Slice.
+            constant_positions = index.constant(cut.input[1])
+            if constant_positions:
+                return constant_positions[0]
     return None
 
 

@@ -320,8 +320,8 @@ class _Actor:
     def _wait_for_node(self, node_ref: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
         """Wait until a node has room for the actor; False if none has and no other actor works."""
         while True:
-            arrived_promises, _ = self.ray.wait([node_ref], timeout=ROOM_S)
-            if arrived_promises:
+            arrived_refs, _ = self.ray.wait([node_ref], timeout=ROOM_S)
+            if arrived_refs:
                 return True
             if not running:
                 reason = f"no node has had room for an actor for {ROOM_S:.0f} s"

@@ -10,7 +10,7 @@ from query_heads import index_of
 
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Unrecognised
-from detcli.model.heads.class_ids import is_integral
+from detcli.model.heads.class_ids import is_integral, may_be_class_ids, suppression_column
 from detcli.model.heads.output_parts import tensors_moved_into
 from detcli.model.heads.pairs import find_pair_head
 from detcli.model.heads.selected_in_graph import read_six_columns, selected_detections
@@ -111,6 +111,31 @@ def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_t
     assert head.boxes[0].tensor == selected_boxes
     assert head.scores[0].tensor == selected_scores
     assert head.class_ids.tensor == labels
+
+
+@pytest.mark.parametrize(
+    ("opset", "sizes", "attributes", "columns"),
+    [
+        (17, [1, 1, 1], {}, [0, 1, 2]),
+        (17, [2, 1], {}, [0, 2]),
+        (17, [1, 2], {}, [0, 1]),
+        (18, None, {"num_outputs": 3}, [0, 1, 2]),
+        (11, None, {"split": [1, 1, 1]}, [0, 1, 2]),
+    ],
+)
+def test_a_column_that_a_split_cuts_out_is_known(opset, sizes, attributes, columns):
+    """A result of NonMaxSuppression has columns of the image, the class and the box."""
+    graph = Graph(opset=opset)
+    boxes = graph.swapped(distances(graph, centres=False))
+    selected = graph.non_max_suppression(boxes, graph("Sigmoid", graph.maps(3)))
+    inputs = [selected]
+    if sizes is not None:
+        inputs.append(np.array(sizes))
+    parts = graph.all("Split", *inputs, outputs=len(columns), axis=1, **attributes)
+    index = index_of(graph, parts)
+    assert [suppression_column(index, part) for part in parts] == columns
+    is_class_id = [column == 1 for column in columns]
+    assert [may_be_class_ids(index, part) for part in parts] == is_class_id
 
 
 def put_in_loop(graph, tensor):
