@@ -101,7 +101,7 @@ class Bursts:
         self._best_scores = best_scores
 
     def of_record(self, record_index: int) -> Burst | None:
-        """Return the burst of a record, counted from 0; None if it is in none."""
+        """Return the burst of a record, by its index from 0; None if it is in none."""
         number = int(self.number_by_record[record_index])
         if number == NO_BURST:
             return None

@@ -45,8 +45,8 @@ class DetectionJson(TypedDict):
     bytes: NotRequired[str]  # binary content, in base64
     # true where it is a detection only because it was read; its score is 1 then
     confirmed: NotRequired[bool]
-    # true where nothing in the symbology tells wrong text from right: no check digit, no
-    # error correction
+    # true where nothing in the symbology tells wrong text from right: no check digit, no error
+    # correction
     doubt: NotRequired[bool]
     # true where the text was read in an earlier frame of this track, not in this one; with --track
     earlier: NotRequired[bool]

@@ -226,7 +226,7 @@ class Detections:
         return area(self.xyxy)
 
     def iou(self, others: Self) -> npt.NDArray[np.float32]:
-        """Return the intersection over union of each box with each of the other detections.
+        """Return the intersection over union of each box with each box of other detections.
 
         Args:
             others: M detections, in pixels of the same image.

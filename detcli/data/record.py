@@ -47,8 +47,8 @@ class Origin:
         source: The input as its user named it, without credentials.
         path: The file of an image that has one of its own; None for frames of videos, images in
             archives, objects in buckets, and standard input.
-        frame: The number of the frame in its video, from 0, counting those that are not used as
-            well; None for an image.
+        frame: The number of the frame in its video, from 0, where those that are not used count,
+            too; None for an image.
         time_s: Seconds from the start of the video; None for an image, and where it is unknown.
         time: When the frame of a camera or stream came, with a time zone; None for other inputs.
         input: The index of the input, from 0, which the frames of a video share.
@@ -128,7 +128,8 @@ class SettingsJson(TypedDict):
     ignore_share: NotRequired[float | None]
     track: str | None  # how objects are followed; null if they are not
     read: bool  # whether symbols were read
-    # ids of the classes whose text is hidden; absent unless symbols were read and some is
+    # ids of the classes whose text is hidden; absent unless symbols were read and some classes are
+    # hidden
     blur: NotRequired[list[int]]
 
 

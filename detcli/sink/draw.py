@@ -172,7 +172,7 @@ def _label_text(
         score: The score, from 0 to 1.
         track_number: The id of the track; 0 or less if there is none.
         barcode: The barcode that was read in the box, whose text is appended.
-        style: Whether the name and the score are part of labels; without either, the text is empty.
+        style: Whether the name and the score are part of labels; with neither, the text is empty.
     """
     parts = []
     if "name" in style.label_parts:

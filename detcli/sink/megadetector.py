@@ -309,7 +309,7 @@ class _VideoEntry:
         self.failure = ""  # the message of the last failed frame
 
     def has_frame(self, fields: RecordJson) -> bool:
-        """Return whether a record continues this video, and not the same one named again."""
+        """Return whether a record continues this video, and does not begin it anew, named again."""
         is_of_source = fields["source"] == self._source and fields.get("input") == self._input
         if not is_of_source or not self._frame_numbers or "frame" not in fields:
             return is_of_source

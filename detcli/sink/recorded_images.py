@@ -29,7 +29,7 @@ class RecordedImages:
 
     All records are added before the first question about an image. That question makes an index: a
     row for each image, sorted by the hashes of their names. The rows are divided into buckets of
-    two to four, by the first bits of the hash, so that a question compares only a few rows.
+    two to four on average, by the first bits of the hash, so that a question compares few rows.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class RecordedImages:
                 earlier record of the image stays.
 
         Raises:
-            ValueError: A question was asked already.
+            ValueError: A question has already been asked.
         """
         if self._index is not None:
             raise ValueError("records are added before the first question")
@@ -130,12 +130,12 @@ class _Records:
 class _Index:
     """The images that have records: one row for each, sorted by the hashes of their names.
 
-    The columns are memoryviews of NumPy arrays, whose elements Python reads faster than those of
-    the arrays.
+    The columns are memoryviews of NumPy arrays, as Python reads their elements faster than those of
+    the arrays themselves.
     """
 
     def __init__(self, records: _Records) -> None:
-        """Sort records by image, and keep of each image how many it has, and its last stamp.
+        """Sort records by image, and keep for each image how many it has, and its last stamp.
 
         Args:
             records: The records, R of N images. Their columns are emptied one after the other, as
@@ -184,14 +184,15 @@ class _Index:
 def _last_stamped(
     first_positions: NDArray[np.uint32], has_stamp: NDArray[np.bool_]
 ) -> NDArray[np.uint32]:
-    """Find the last record of each image that has a stamp.
+    """Find the last record with a stamp of each image.
 
     Args:
         first_positions: `(N,)`, where the records of each image begin among the sorted ones.
         has_stamp: `(R,)`, for each sorted record.
 
     Returns:
-        `(N,)`, its position among the sorted records; that of the first if none has a stamp.
+        `(N,)`, its position among the sorted records; that of the image's first record if none of
+        them has a stamp.
     """
     if len(first_positions) == 0:  # which `reduceat` does not take
         return first_positions

@@ -1,4 +1,4 @@
-"""The log of a sorted folder: what was put there, so that it can be undone.
+"""The log of a sorted folder: what was put there, so that sorting can be undone.
 
 It is JSON Lines. The first line says by which rules and how; each other line a folder or a file,
 before it is made, so that a power cut leaves nothing that the log does not have.

@@ -25,7 +25,7 @@ def read_parquet(
 
     Args:
         file: The file, which need not be seekable: it is copied first.
-        max_bytes: The maximum number of bytes.
+        max_bytes: The maximum number of bytes of an image.
         column: The column that has the images; if none is named, the file has to have exactly one.
 
     Yields:

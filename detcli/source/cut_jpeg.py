@@ -213,7 +213,8 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     Raises:
         DecodeError: It cannot be decoded.
     """
-    # A byte 0xFF begins a marker, which the noise would complete. So the noise has none.
+    # A byte 0xFF begins a marker. One at the end would be completed by the noise, so it is removed,
+    # and the noise has none either.
     beginning = data.rstrip(b"\xff")
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)

@@ -152,9 +152,9 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image:
     """Decode a JPEG by simplejpeg, which is fast, or else by OpenCV.
 
-    OpenCV decodes it in three cases: simplejpeg is not installed, it is not trusted
-    with the image's colours or EXIF, or it calls the image damaged. OpenCV then decodes as much of
-    a damaged image as there is. Such an image has a warning; with `--strict` it is an error.
+    OpenCV decodes it in three cases: simplejpeg is not installed, it is not trusted with the
+    image's colours or EXIF, or it calls the image damaged. OpenCV then decodes as much of a damaged
+    image as there is. Such an image has a warning; with `--strict` it is an error.
 
     Raises:
         DecodeError: Nothing decodes it, it is damaged and the options are strict, or its end is
@@ -274,7 +274,7 @@ def _not_an_image(data: bytes) -> DecodeError:
     """Make the error for a file, other than a JPEG or TIFF, that nothing decodes.
 
     The message says how large the file is and what it begins as ("a PDF", "starts as PNG"), since
-    it may not be an image at all, or a damaged one. A pointer of Git LFS has a special message: Git
+    it may be no image at all, or a damaged one. A pointer of Git LFS has a special message: Git
     stores it in place of a large file that was not fetched.
     """
     if is_lfs_pointer(data):

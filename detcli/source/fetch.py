@@ -61,7 +61,7 @@ class Fetches:
         self.options = options
         self.stop = stop
         self._free = AHEAD_BYTES
-        self.changed = threading.Condition()  # notified when memory or whose turn it is changes
+        self.changed = threading.Condition()  # notified when memory is released, or a turn comes
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:
@@ -439,8 +439,8 @@ def _refused_request(error: "HTTPError") -> SourceError:
 class Prefetcher:
     """Takes items in order: those with `begin` start at once, up to 64 of them before their turn.
 
-    Others wait for their turn one by one, directly as long as nothing is ahead of them: a
-    camera's frame is worth most when it is new, and holds memory.
+    Others wait for their turn one by one, and are passed on directly as long as nothing is ahead of
+    them: a camera's frame is worth most when it is new, and holds memory.
     """
 
     def __init__(self, admit: Callable[[int, Item], bool], over: Event) -> None:

@@ -2,7 +2,7 @@
 
 _HEADER_BYTES = 13  # with the size of the canvas
 _EXTENSION, _IMAGE = 0x21, 0x2C
-# offset in the header of the byte that says whether all images share a palette
+# offset in the header of the byte that says whether there is a palette for all images
 _FLAGS_OF_CANVAS = 10
 _DESCRIPTOR_BYTES = 10  # descriptor of an image: what it is, its place and size, and flags
 _EXTENSION_BYTES = 2  # before its blocks: that it is one, and its kind

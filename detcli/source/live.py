@@ -275,9 +275,8 @@ class _Watcher(BackgroundThread):
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
         It replaces an older frame that still waits. The options may select a span of time, and the
-        first frame of each step. A step is N frames or N seconds: with every third
-        frame, frames 0 to 2 are step 0, frames 3 to 5 are step 1. Frames that are not selected are
-        counted, too.
+        first frame of each step. A step is N frames or N seconds: with every third frame, frames 0
+        to 2 are step 0, frames 3 to 5 are step 1. Frames that are not selected are counted, too.
         """
         number = self._frame_count
         self._frame_count += 1

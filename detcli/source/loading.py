@@ -173,7 +173,7 @@ class SourceProgress:
     stop: threading.Event = field(default_factory=threading.Event)  # no more items are wanted
 
     def expect(self, more: int | None) -> None:
-        """Add `more` inputs to the total; it may be negative, and None makes the total unknown."""
+        """Add `more` inputs, perhaps a negative number, to the total; None makes it unknown."""
         if more is None:
             self.total = None
         elif self.total is not None:

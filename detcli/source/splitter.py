@@ -71,7 +71,7 @@ class Splitter:
         """Prepare to split a stream of images of the same format.
 
         Args:
-            max_bytes: The maximum number of bytes.
+            max_bytes: The maximum number of bytes of an image.
             start: The bytes with which each image begins: those of a JPEG, a PNG or a binary PNM.
         """
         self._max_bytes = max_bytes

@@ -155,8 +155,8 @@ def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     """Return how many frames of a video will be yielded; None if that is unknown.
 
     The first frame of each step is yielded, from the requested start to the requested end; a step
-    is a number of frames or of seconds. The steps of the first and the last frame give their
-    number.
+    is a number of frames or of seconds. The steps of the first and the last frame show how many
+    there are.
     """
     if frames.declared_frames is None:
         return None

@@ -40,7 +40,7 @@ ASF_COMMAND = bytes.fromhex("c0cfda59e659d011a3ac00a0c90348f6")
 ASF_COVER = "WM/Picture".encode("utf-16-le")
 
 ASF_OBJECT_HEADER = struct.Struct("<16sQ")  # the kind of an object and its size
-ASF_HEADER_BYTES = 30  # size of the whole header, before its first object
+ASF_HEADER_BYTES = 30  # bytes of the header before its first object
 ASF_STREAM_TYPE = 24  # where an object that describes a stream has its type, in 16 bytes
 ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at offset 78 of such an object
 
