@@ -194,8 +194,6 @@ def _last_stamped(
         `(N,)`, its position among the sorted records; that of the image's first record if none of
         them has a stamp.
     """
-    if len(first_positions) == 0:  # which `reduceat` does not take
-        return first_positions
     stamped_positions = np.arange(len(has_stamp), dtype=np.uint32)
     stamped_positions[~has_stamp] = 0
     last_positions = np.maximum.reduceat(stamped_positions, first_positions)
