@@ -285,10 +285,11 @@ class _SelectionWriter:
     def _best_anchors(self) -> list[str]:
         """Write nodes that find the A anchors with the best scores.
 
-        They read the tensor `head` and compute these tensors:
+        They read the tensor `head` and two constants: `sizes`, the numbers of channels of boxes and
+        of scores, and `nothing`, the lowest score. They compute these tensors:
 
         - `boxes`: the boxes of all N anchors.
-        - `sound`: the scores of all N anchors, with the lowest score in place of NaN.
+        - `sound`: the scores of all N anchors, with `nothing` in place of NaN.
         - `anchor_indices` (B, A): the indices of the A best anchors.
         - `anchor_values` (B, A): the best score of each of these.
         """

@@ -77,7 +77,7 @@ class Deck:
     sample_above: int | str  # how many units above are looked at, or "all"
     repeated_units: list[str]  # units that are looked at twice
     best_scoring_units: list[str]  # looked at, as they most probably show an animal
-    missing_units: list[str]  # images of these could not be read when they were dealt
+    missing_units: list[str]  # their images were not found by deal, or had changed
     shortened_units: list[str]  # the page shows only some images of these
 
     @classmethod

@@ -81,9 +81,10 @@ def _tensor_of_part(
     channels: range,
     spec: GridSpec,
 ) -> str | None:
-    """Name the tensor that holds a part of a head, such as its boxes, before an output joins it.
+    """Return the tensor that an output takes a part of a head from, such as its boxes.
 
-    The nodes that compute this tensor show how the part is predicted.
+    Many graphs compute each part as a tensor, and then join these tensors into one output. The
+    nodes that compute the part's tensor show how it is predicted.
 
     Args:
         tensor_by_first_channel: The tensors that the output joins, by the channel of the output at
@@ -94,8 +95,8 @@ def _tensor_of_part(
         spec: What the family's layers predict for each cell.
 
     Returns:
-        The output itself if the family predicts all parts by one layer. None if no joined tensor
-        has just the channels of the part.
+        The name of the tensor. If one layer of the family predicts all parts, it is the output
+        itself. None if no joined tensor matches the channels of the part.
     """
     if spec.is_of_one_layer:
         return layout.name
