@@ -14,6 +14,9 @@ from collections.abc import Callable
 EXIT_TIMEOUT_S = 30.0
 """How long the end of the process waits for threads, as for a large batch on a slow device."""
 
+STARTING_S = 0.001
+"""How long to wait for a thread that is being started, before it is looked at again."""
+
 log = logging.getLogger(__name__)
 
 
@@ -52,10 +55,15 @@ def stop_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
         if remaining_s <= 0:
             log.info("%d threads still run when the process ends", len(threads))
             return
-        join_all(threads, remaining_s)
+        # Another thread may be about to start one of them, which cannot be joined before that.
+        started_threads = [thread for thread in threads if thread.is_alive()]
+        join_all(started_threads, remaining_s)
+        if len(started_threads) < len(threads):
+            time.sleep(STARTING_S)
 
 
 def _running() -> list[BackgroundThread]:
+    """Return the background threads that run or are being started."""
     return [
         thread
         for thread in threading.enumerate()

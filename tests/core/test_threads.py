@@ -39,6 +39,26 @@ def test_a_thread_that_another_one_starts_meanwhile_is_stopped_too(stop):
     assert not followers[0].is_alive()
 
 
+def test_a_thread_that_is_being_started_is_waited_for(stop, monkeypatch):
+    """Python lists a thread a moment before it has started, and cannot join it until then."""
+    thread = BackgroundThread(stop.wait, stop.set)
+    looks = []
+
+    def running():
+        looks.append(thread)
+        if len(looks) == 2:
+            thread.start()
+        if len(looks) < 4:
+            return [thread]
+        return []
+
+    monkeypatch.setattr(threads, "_running", running)
+    stop_all(60)
+    assert len(looks) == 4
+    assert thread.ident is not None
+    assert not thread.is_alive()
+
+
 def test_one_that_hangs_is_not_waited_for(stop):
     thread = BackgroundThread(stop.wait)
     thread.is_abandoned = True
