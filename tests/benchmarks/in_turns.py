@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -98,3 +99,19 @@ def repeats_of(call: Callable[[], object]) -> int:
     call()
     shortest = min(sample(call), sample(call), sample(call))
     return max(1, min(MAX_REPEATS, math.ceil(MIN_SAMPLE_S / shortest)))
+
+
+def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
+    """Ultralytics' `predict` of all images, on the engine of the model's format."""
+    from ultralytics import YOLO
+
+    network = YOLO(model, task="detect")
+    names = [str(path) for path in paths]
+
+    def run() -> int:
+        count = 0
+        for _ in network.predict(names, device="cpu", verbose=False, stream=True):
+            count += 1
+        return count
+
+    return run

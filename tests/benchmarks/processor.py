@@ -18,7 +18,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import openvino
-from in_turns import medians_of, take_turns
+from in_turns import medians_of, take_turns, yolo
 
 from detcli import DeviceOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
@@ -84,22 +84,6 @@ def network_alone(model: Path, precision: str) -> Callable[[], int]:
             queue.start_async(tensor)
         queue.wait_all()
         return ALONE
-
-    return run
-
-
-def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
-    """Ultralytics on OpenVINO."""
-    from ultralytics import YOLO
-
-    network = YOLO(model, task="detect")
-    names = [str(path) for path in paths]
-
-    def run() -> int:
-        count = 0
-        for _ in network.predict(names, device="cpu", verbose=False, stream=True):
-            count += 1
-        return count
 
     return run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import onnxruntime
-from in_turns import medians_of, take_turns
+from in_turns import medians_of, take_turns, yolo
 
 from detcli import Detector, DeviceOptions, predict
 from detcli.backend.preprocess import letterbox_image, to_tensor
@@ -91,22 +91,6 @@ def stages_alone(model: Path, paths: list[Path]) -> Callable[[], int]:
             to_tensor(letterbox_image(image, box), tensor[0])
             backend.infer(tensor)
         return len(paths)
-
-    return run
-
-
-def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
-    """Ultralytics on ONNX Runtime."""
-    from ultralytics import YOLO
-
-    network = YOLO(model, task="detect")
-    names = [str(path) for path in paths]
-
-    def run() -> int:
-        count = 0
-        for _ in network.predict(names, device="cpu", verbose=False, stream=True):
-            count += 1
-        return count
 
     return run
 

@@ -278,6 +278,12 @@ def test_crops_of_classes_of_one_name_do_not_meet(crops):
     assert len(class_folders) == 4
 
 
+def test_crops_go_into_the_folders_of_their_own_records_classes(crops):
+    first = detected(BOX, source="in/a.png", names=("cat", "dog"))
+    second = detected(BOX, source="in/b.png", names=("bird",))
+    assert list(crops(first, second)) == ["bird/b_0.png", "cat/a_0.png"]
+
+
 def test_folders_do_not_depend_on_what_comes_first(crops):
     saved = crops(
         detected((0, 0, 9, 9, 1), names=("a/b", "a\0b"), source="in/x/a.png"), roots=["in"]

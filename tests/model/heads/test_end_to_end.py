@@ -71,6 +71,14 @@ def test_along_an_unknown_axis_all_behind_the_box_are_scores(stop, is_head):
     assert (head is not None) == is_head
 
 
+def test_the_step_of_a_slice_is_no_bound():
+    """PyTorch writes the step of each Slice, which is 1."""
+    graph = Graph()
+    scores = graph("Slice", rows_of_seven(graph), [4], [99], [2], [1])
+    head = find_end_to_end_head(index_of(graph, [top_k_of(graph, scores)]), boxes_only=False)
+    assert head.class_count == 3
+
+
 @pytest.mark.parametrize(("column_count", "class_count"), [(4, None), (5, 1), (7, 3)])
 def test_each_column_behind_the_box_is_a_class(column_count, class_count):
     graph = Graph()

@@ -1,12 +1,14 @@
+import errno
 import hashlib
 import json
+import os
 import shutil
 
 import json_lines
 import pytest
 from shard_headers import header, written
 
-from detcli.core.errors import UsageError
+from detcli.core.errors import StoreError, UsageError
 from detcli.run.shards.manifest import (
     FIRST_MANIFEST,
     Manifest,
@@ -173,6 +175,17 @@ def test_a_manifest_that_changes_while_it_is_read_is_refused(store, first):
     manifest = Manifest(store)
     first.write_bytes(first.read_bytes().replace(b'"shard": 1', b'"shard": 7'))
     with pytest.raises(UsageError, match="it has changed"):
+        manifest.shard(1)
+
+
+@pytest.mark.usefixtures("first")
+def test_a_disk_that_fails_while_a_manifest_is_read_is_no_damage(store, monkeypatch):
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    manifest = Manifest(store)
+    monkeypatch.setattr("detcli.run.shards.manifest.bounded_line", fail)
+    with pytest.raises(StoreError, match=r"cannot read _manifest\.jsonl in .*Input/output error"):
         manifest.shard(1)
 
 
