@@ -5,12 +5,12 @@ As they are, turned upright and enlarged; then with different contrast and sharp
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Boxes
 
@@ -32,7 +32,7 @@ def as_grey(pixels: npt.NDArray[Any]) -> Grey:
     return pixels.astype(np.uint8, copy=False)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Crop:
     """A crop of an image, perhaps enlarged or turned."""
 

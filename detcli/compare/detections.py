@@ -11,7 +11,7 @@ boxes, an unmatched one that scores no more than the lowest, within the toleranc
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
@@ -170,7 +170,7 @@ class Order(StrEnum):
     WRONG = "wrong"  # the rows of a side are not sorted by descending score
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Comparison:
     """Both sides' detections of an image, and how their rows relate."""
 

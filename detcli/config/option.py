@@ -9,7 +9,7 @@ parsed by `Option.parse`, by its type's `parse`, or by its type; `str` turns it 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import (
     get_origin,
 )
 
-from detcli.core import Fields
+from detcli.core import Fields, frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import closest, looks_like_address, public_name
 
@@ -45,7 +45,7 @@ class MissingNeed(NamedTuple):
     hint: str  # for the error message
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen(eq=False)
 class Option:
     """An option, as the command line, the help, the environment and files of settings use it."""
 

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core import Fields
+from detcli.core import Fields, frozen
 from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
 from detcli.data.coco import coco_category
@@ -50,7 +50,7 @@ Index = int | slice | npt.NDArray[Any] | list[int] | list[bool]
 AnyDetections = TypeVar("AnyDetections", bound="Detections")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Detections:
     """What was found in one image; row i of every array describes the same object.
 

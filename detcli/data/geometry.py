@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ def new_image(size: Size) -> Pixels:
     return np.empty((*size, 3), np.uint8)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Image:
     """A decoded image, possibly at reduced size.
 

@@ -265,7 +265,7 @@ class Overlay:
     traces: dict[int, Points] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Record:
     """The result for one input: detections, or an error.
 

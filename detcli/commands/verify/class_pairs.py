@@ -3,11 +3,12 @@
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.errors import DetcliWarning
 from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections
@@ -15,7 +16,7 @@ from detcli.data.detections import Detections
 MAX_EXAMPLES = 5  # names that a warning lists
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class ClassPairs:
     """Which class of a second model stands for which class of a first model.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from detcli.backend import open_backend, open_tensors
@@ -21,6 +21,7 @@ from detcli.compare.sides import DetectorSide, GraphSide, max_detections_of_grap
 from detcli.config.config import Settings, effective_conf, suppression_iou
 from detcli.config.device import Device, DeviceOptions, check_device_options
 from detcli.config.values import Tolerance
+from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import METADATA, Contract
 from detcli.model.external_data import ChangedError
@@ -45,7 +46,7 @@ Side = DetectorSide | GraphSide
 """What detects objects in images: detcli, or a graph that selects its own boxes."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class SidePlan:
     """One side of the comparison: a model, where it runs, and what selects its boxes."""
 
@@ -86,7 +87,7 @@ class SidePlan:
         )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class RunningPlan:
     """What to compare: a request, checked against the models that it names."""
 

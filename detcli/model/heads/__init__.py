@@ -10,7 +10,6 @@ queries.py finds out what a transformer starts from, corners.py the order and un
 boxes, and order.py sees whether a graph mixes channels with cells.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -122,7 +121,7 @@ PartWidths = tuple[tuple[HeadPart, int], ...]
 """Parts that follow one another, and how many channels each has; 0 where the file says it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GridSpec:
     """What a family's layers output for each cell of a grid, and how boxes are decoded from it."""
 
@@ -192,7 +191,7 @@ class ChannelSlice(NamedTuple):
     activation: Activation | None  # what makes them
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GridHead:
     """The grid head of a graph: its family's spec, its strides and where each part is."""
 
