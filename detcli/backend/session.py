@@ -176,7 +176,10 @@ def _create_quietly(graph: bytes, options: Any, providers: Sequence[Provider]) -
     """Create a session of ONNX Runtime that logs no messages of its own."""
     options.log_severity_level = FATAL
     # Without `enable_fallback=0`, ONNX Runtime prints a failure and tries again on the CPU.
-    return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
+    session = onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
+    # It would keep the graph, to open it once more with other providers, which nothing does here.
+    session._model_bytes = None  # noqa: SLF001 - there is no other way to save this memory
+    return session
 
 
 def _creation_error(message: str, title: str, *, on_cpu: bool) -> DetcliError:

@@ -27,18 +27,19 @@ OTHER_STAMP = 2**64 - 2
 class RecordedImages:
     """The images that have records, in little memory, as there may be millions.
 
-    All records are added before the first question about an image. That question makes an index: a
-    row for each image, sorted by the hashes of their names. The rows are divided into buckets of
-    two to four on average, by the first bits of the hash, so that a question compares few rows.
+    All records are added before the first question about an image. In between, `sort` makes an
+    index: a row for each image, sorted by the hashes of their names. The rows are divided into
+    buckets of two to four on average, by the first bits of the hash, so that a question compares
+    few rows.
     """
 
     def __init__(self) -> None:
-        self._records = _Records()  # until the index is made
+        self._records = _Records()
         # Stamps of another form, by the position of the record. The record has this position in
         # place of a size, and OTHER_STAMP in place of a time.
         self._other_stamps: dict[int, str] = {}
 
-        self._index: _Index | None = None
+        self._index: _Index | None = None  # made by `sort`
         # The image that was looked up last, as several questions about it often follow one another.
         self._last_name: str | None = None
         self._last_row: int | None = None
@@ -52,10 +53,10 @@ class RecordedImages:
                 earlier record of the image stays.
 
         Raises:
-            ValueError: A question has already been asked.
+            ValueError: The records are sorted already.
         """
         if self._index is not None:
-            raise ValueError("records are added before the first question")
+            raise ValueError("records are added before they are sorted")
         size = 0
         time_us = NO_STAMP
         if file_stamp is not None:
@@ -73,6 +74,10 @@ class RecordedImages:
         self._records.hash_ends.append(hash_end)
         self._records.file_sizes.append(size)
         self._records.file_times_us.append(time_us)
+
+    def sort(self) -> None:
+        """Sort the records by their images, after which questions can be asked."""
+        self._index = _Index(self._records)
 
     def has(self, name: str) -> bool:
         """Return whether an image has a record that is not removed."""
@@ -107,9 +112,13 @@ class RecordedImages:
         index.record_counts[row] -= 1
 
     def _look_up(self, name: str) -> "tuple[_Index, int | None]":
-        """Return the index, and the row of an image in it; None if it has no record."""
+        """Return the index, and the row of an image in it; None if it has no record.
+
+        Raises:
+            ValueError: The records are not sorted yet.
+        """
         if self._index is None:
-            self._index = _Index(self._records)
+            raise ValueError("questions are asked after the records are sorted")
         if name != self._last_name:
             hash_start, hash_end = _hash(name)
             self._last_row = self._index.row_of(hash_start, hash_end)
@@ -130,47 +139,50 @@ class _Records:
 class _Index:
     """The images that have records: one row for each, sorted by the hashes of their names.
 
-    The columns are memoryviews of NumPy arrays, as Python reads their elements faster than those of
-    the arrays themselves.
+    The columns are those of the records, sorted in place: with sorted copies, the memory of both
+    would stay with the process. Rows of images come first, and what follows them is left over.
     """
 
     def __init__(self, records: _Records) -> None:
         """Sort records by image, and keep for each image how many it has, and its last stamp.
 
         Args:
-            records: The records, R of N images. Their columns are emptied one after the other, as
-                soon as they are sorted, to save memory.
+            records: The records, R of N images. Their columns become those of the index.
         """
-        order = np.lexsort((records.hash_ends, records.hash_starts))  # (R,), stable
-        hash_starts = np.frombuffer(records.hash_starts, np.uint64)[order]
-        records.hash_starts = array("Q")
-        hash_ends = np.frombuffer(records.hash_ends, np.uint32)[order]
-        records.hash_ends = array("I")
+        self.hash_starts = records.hash_starts
+        self.hash_ends = records.hash_ends
+        self.file_sizes = records.file_sizes
+        self.file_times_us = records.file_times_us
+        hash_starts = np.frombuffer(self.hash_starts, np.uint64)  # (R,), views of the same memory
+        hash_ends = np.frombuffer(self.hash_ends, np.uint32)
+        file_sizes = np.frombuffer(self.file_sizes, np.uint64)
+        file_times_us = np.frombuffer(self.file_times_us, np.uint64)
 
-        is_first_of_image = np.ones(len(order), np.bool_)
+        # The records of an image lie together after this, in the order in which they were added.
+        order = np.lexsort((hash_ends, hash_starts))  # (R,), stable
+        for column in (hash_starts, hash_ends, file_sizes, file_times_us):
+            column[:] = column[order]
+        del order
+
+        is_first_of_image = np.ones(len(hash_starts), np.bool_)
         is_first_of_image[1:] = hash_starts[1:] != hash_starts[:-1]
         is_first_of_image[1:] |= hash_ends[1:] != hash_ends[:-1]
         first_positions = np.flatnonzero(is_first_of_image).astype(np.uint32)  # (N,)
-        self.hash_starts = hash_starts[first_positions].data
-        self.hash_ends = hash_ends[first_positions].data
-        del hash_starts, hash_ends
-        self.record_counts = np.diff(first_positions, append=np.uint32(len(order))).data
+        image_count = len(first_positions)
+        self.record_counts = np.diff(first_positions, append=np.uint32(len(hash_starts))).data
 
-        has_stamp = np.frombuffer(records.file_times_us, np.uint64) != NO_STAMP  # (R,)
-        stamped_records = order[_last_stamped(first_positions, has_stamp[order])]  # (N,)
-        del order
-        self.file_times_us = np.frombuffer(records.file_times_us, np.uint64)[stamped_records].data
-        records.file_times_us = array("Q")
-        self.file_sizes = np.frombuffer(records.file_sizes, np.uint64)[stamped_records].data
-        records.file_sizes = array("Q")
+        last_positions = _last_stamped(first_positions, file_times_us != NO_STAMP)  # (N,)
+        for column in (file_sizes, file_times_us):
+            column[:image_count] = column[last_positions]
+        for column in (hash_starts, hash_ends):
+            column[:image_count] = column[first_positions]
 
         # From the first 64 bits of a hash, a shift to the right leaves the number of its bucket.
-        bucket_bits = max(len(first_positions).bit_length() - 2, 1)
+        bucket_bits = max(image_count.bit_length() - 2, 1)
         self._bucket_shift = 64 - bucket_bits
         first_hashes = np.arange(2**bucket_bits, dtype=np.uint64) << np.uint64(self._bucket_shift)
-        bucket_starts = np.searchsorted(np.asarray(self.hash_starts), first_hashes)
-        bucket_bounds = np.append(bucket_starts, len(first_positions))
-        self._bucket_bounds = bucket_bounds.astype(np.uint32).data
+        bucket_starts = np.searchsorted(hash_starts[:image_count], first_hashes)
+        self._bucket_bounds = np.append(bucket_starts, image_count).astype(np.uint32).data
 
     def row_of(self, hash_start: int, hash_end: int) -> int | None:
         """Return the row of the image whose name has a hash; None if there is none."""

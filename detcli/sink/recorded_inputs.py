@@ -6,7 +6,10 @@ from detcli.sink.recorded_images import RecordedImages
 
 
 class RecordedInputs:
-    """The images and frames that have records, and what their files were when they were read."""
+    """The images and frames that have records, and what their files were when they were read.
+
+    All records are added, then `sort` is called, and then questions are asked.
+    """
 
     def __init__(self) -> None:
         self._images = RecordedImages()
@@ -30,6 +33,10 @@ class RecordedInputs:
         self._frame_counts.setdefault(source, Counter())[frame] += 1
         if file_stamp is not None:
             self._video_stamps[source] = file_stamp
+
+    def sort(self) -> None:
+        """Sort the records, after which questions about inputs can be asked."""
+        self._images.sort()
 
     def has(self, source: str, frame: int | None) -> bool:
         """Return whether an image, or a frame of a video, has a record left."""

@@ -129,7 +129,7 @@ def test_threads_of_the_network_spin_only_if_they_may(spins, monkeypatch):
             self.added[name] = value
 
     monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: SimpleNamespace())
     open_session(b"", CPU, "model", spins=spins)
     expected = {} if spins else {"session.intra_op.allow_spinning": "0"}
     assert opened[0].added == expected
@@ -320,6 +320,14 @@ def test_tensors_with_tensorrt(requests_half, opened_graphs, make_model, half, m
 
 
 FULL = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
+
+
+def test_a_session_does_not_keep_the_serialised_graph(make_model):
+    graph = make_model().read_bytes()
+    references = sys.getrefcount(graph)
+    opened = session.TensorSession("cpu", CPU, graph, "model.onnx")
+    assert sys.getrefcount(graph) == references
+    opened.close()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def test_each_record_is_there_once(records, later):
     for source, frame, file_stamp in records:
         inputs.add(source, frame, file_stamp)
         counts[source, frame] += 1
+    inputs.sort()
     for source, frame, _ in later:
         assert inputs.has(source, frame) == (counts[source, frame] > 0)
         if counts[source, frame]:
@@ -35,6 +36,7 @@ def test_the_last_stamp_of_a_file_counts():
     inputs.add("a.jpg", None, None)
     inputs.add("c.mp4", 0, "20-1")
     inputs.add("c.mp4", 1, None)
+    inputs.sort()
     assert inputs.file_stamp("a.jpg") == "10-2"
     assert inputs.file_stamp("c.mp4") == "20-1"
     assert inputs.file_stamp("b.jpg") is None
@@ -45,6 +47,7 @@ def test_nothing_is_left_after_clearing():
     inputs.add("a.jpg", None, "10-1")
     inputs.add("c.mp4", 0, "20-1")
     inputs.clear()
+    inputs.sort()
     assert not inputs.has("a.jpg", None)
     assert not inputs.has("c.mp4", 0)
     assert inputs.file_stamp("c.mp4") is None
@@ -54,6 +57,7 @@ def test_nothing_is_left_after_clearing():
 def test_a_stamp_of_any_form_is_the_same_text_again(file_stamp):
     inputs = RecordedInputs()
     inputs.add("a.jpg", None, file_stamp)
+    inputs.sort()
     assert inputs.file_stamp("a.jpg") == file_stamp
 
 
@@ -61,6 +65,7 @@ def test_names_of_all_kinds_are_told_apart():
     inputs = RecordedInputs()
     inputs.add("", None, None)
     inputs.add("\udcff.jpg", None, "10-1")
+    inputs.sort()
     assert inputs.has("", None)
     assert inputs.file_stamp("\udcff.jpg") == "10-1"
     assert not inputs.has("\udcfe.jpg", None)
