@@ -107,6 +107,8 @@ STYLES = {"bundled": "green", "fetched": "green", "to fetch": "", "missing": "re
 
 @frozen
 class ListedFile:
+    """A file of a model, and where it is."""
+
     half: bool  # the float16 file
     state: str  # a key of STYLES
     bytes: int | None = None  # of a file on this machine
@@ -127,6 +129,8 @@ class ListedModel:
 
 @frozen
 class Listing:
+    """The models that can be named, as JSON."""
+
     models: tuple[ListedModel, ...]
 
 

@@ -440,32 +440,19 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
         group: The group that it is in, a field that `panel` made; None for an option that only one
             command has.
     """
-    declared_option: Option = declaration.metadata["option"]
-    named_option = replace(declared_option, name=name, type=value_type, default=declaration.default)
-    if group is None:
-        return _with_defaults(named_option, panel="Options", affects_detections=False)
-
-    grouped_option = replace(named_option, group=group.type)
-    return _with_defaults(
-        grouped_option,
-        panel=group.metadata["panel"],
-        affects_detections=group.metadata["affects_detections"],
-    )
-
-
-def _with_defaults(option: Option, *, panel: str, affects_detections: bool) -> Option:
-    """Fill in what a declared option leaves open.
-
-    Args:
-        option: The option.
-        panel: The panel of the help that shows it, if the option names none.
-        affects_detections: Whether detections depend on it, if the option does not say so.
-    """
-    if not option.panel:
-        option = replace(option, panel=panel)
-    if option.affects_detections is None:
-        option = replace(option, affects_detections=affects_detections)
-    return option
+    declared: Option = declaration.metadata["option"]
+    changes: Fields = {"name": name, "type": value_type, "default": declaration.default}
+    panel_title = "Options"
+    affects_detections = False
+    if group is not None:
+        changes["group"] = group.type
+        panel_title = group.metadata["panel"]
+        affects_detections = group.metadata["affects_detections"]
+    if not declared.panel:
+        changes["panel"] = panel_title
+    if declared.affects_detections is None:
+        changes["affects_detections"] = affects_detections
+    return replace(declared, **changes)
 
 
 @cache

@@ -265,7 +265,7 @@ class Overlay:
     traces: dict[int, Points] = field(default_factory=dict)
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, eq=False, slots=True)  # pprint shows its fields, as of no `frozen` class
 class Record:
     """The result for one input: detections, or an error.
 

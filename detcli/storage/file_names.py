@@ -9,12 +9,11 @@ from detcli.core.text import closest, public_name
 
 MAX_NAME_BYTES = 220  # length of a name without numbers and suffix; file systems allow 255 in all
 
-NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
+# Patterns for `re`, which compiles one when it is first used: that takes long for these.
+NOT_TEXT = r"[\ud800-\udc7f\udd00-\udfff]"  # surrogates that do not stand for a byte
 # Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
-FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-FORBIDDEN_ON_WINDOWS = re.compile(
-    r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]'
-)
+FORBIDDEN = r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+FORBIDDEN_ON_WINDOWS = r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]'
 DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]
@@ -71,9 +70,9 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
     """
     # Escaped bytes may form a valid character together, which is what the file system sees. Where
     # the locale has no such character, its bytes are written all the same.
-    text = _as_read_back(NOT_TEXT.sub("_", name))
+    text = _as_read_back(re.sub(NOT_TEXT, "_", name))
     forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
-    valid_name = forbidden.sub("_", text).rstrip(". ")
+    valid_name = re.sub(forbidden, "_", text).rstrip(". ")
     if valid_name.split(".")[0].rstrip().casefold() in DEVICES:
         valid_name = f"_{valid_name}"
     return _shortened(valid_name) or "_"

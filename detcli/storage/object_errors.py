@@ -27,7 +27,7 @@ WRONG_REGION = frozenset(
 BUSY = frozenset(["ConditionalRequestConflict", "OperationAborted"])
 """Others write at the same moment; obstore takes these codes for an existing object."""
 
-NO_CREDENTIALS = re.compile(
+NO_CREDENTIALS = (
     r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
     r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
 )
@@ -152,7 +152,7 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
         error_class, reason, hint = CONDITIONS[error_name]
         return error_class(reason, hint)
 
-    if NO_CREDENTIALS.search(text):
+    if re.search(NO_CREDENTIALS, text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
     http_status = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
     if http_status is not None:

@@ -1,8 +1,19 @@
 """Classes that never change behave as the dataclasses of Python do."""
 
 import copy
+import inspect
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, field, replace
+from dataclasses import (
+    KW_ONLY,
+    FrozenInstanceError,
+    asdict,
+    astuple,
+    dataclass,
+    field,
+    fields,
+    replace,
+)
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -119,3 +130,139 @@ def test_a_class_that_contains_itself_is_represented():
     point = Box(name=nested)
     nested.append(point)
     assert repr(point) == "Box(name=[...], score=0.5, note='', tags=())"
+
+
+class Declared:
+    """A class with fields of each kind, and a step after they are set."""
+
+    count: int
+    parts: list[int] = field(default_factory=list)
+    _: KW_ONLY
+    title: "str" = "none"
+    needed: float
+    doubled: int = field(init=False)
+    level: int = field(init=False, default=3)
+    notes: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self):
+        object.__setattr__(self, "doubled", 2 * self.count)
+
+
+ExpectedFields = dataclass(frozen=True, slots=True)(type("Fields", (), dict(vars(Declared))))
+FrozenFields = frozen(type("Fields", (), dict(vars(Declared))))
+
+ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((1,), {"needed": 0.5}),
+    ((1, [2, 3]), {"needed": 0.5, "title": "a"}),
+    ((), {"count": 2, "needed": 1.5, "parts": []}),
+]
+
+
+@pytest.mark.parametrize(("positional", "named"), ARGUMENTS)
+def test_fields_are_set_as_in_a_dataclass(positional, named):
+    expected = ExpectedFields(*positional, **named)
+    made = FrozenFields(*positional, **named)
+    assert asdict(made) == asdict(expected)
+    assert astuple(made) == astuple(expected)
+    assert repr(made) == repr(expected)
+
+
+def test_each_object_has_its_own_default_list():
+    first, second = FrozenFields(1, needed=0.5), FrozenFields(1, needed=0.5)
+    first.parts.append(1)
+    first.notes["a"] = 1
+    assert (second.parts, second.notes) == ([], {})
+
+
+@pytest.mark.parametrize("arguments", [{}, {"count": 1}, {"count": 1, "needed": 2, "other": 3}])
+def test_wrong_arguments_are_refused_alike(arguments):
+    with pytest.raises(TypeError) as expected:
+        ExpectedFields(**arguments)
+    with pytest.raises(TypeError) as refused:
+        FrozenFields(**arguments)
+    assert str(refused.value) == str(expected.value)
+
+
+def test_what_is_shown_of_a_class_before_its_first_object():
+    frozen_class = frozen(type("Fields", (), dict(vars(Declared))))
+    signature = inspect.signature(frozen_class)
+    assert str(signature) == str(inspect.signature(ExpectedFields))
+    assert get_type_hints(frozen_class.__init__) == get_type_hints(ExpectedFields.__init__)
+    assert frozen_class.__match_args__ == ExpectedFields.__match_args__
+    names = [class_field.name for class_field in fields(frozen_class)]
+    assert names == [class_field.name for class_field in fields(ExpectedFields)]
+    assert frozen_class.__setattr__.__qualname__ == "Fields.__setattr__"
+
+
+@frozen
+class Place(Point):
+    """A class whose base never changes either."""
+
+    y: float = 0.0
+
+
+def test_a_class_that_extends_another():
+    place = Place(1.0, 2.0)
+    assert repr(place) == "Place(x=1.0, y=2.0)"
+    assert place != Point(1.0)
+    assert pickle.loads(pickle.dumps(place)) == place  # noqa: S301
+    for name in ("x", "y"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(place, name, 3.0)
+
+
+def test_a_frozen_dataclass_may_extend_it():
+    @dataclass(frozen=True)
+    class Named(Point):
+        name: str = ""
+
+    assert Named(1.0, "a").name == "a"
+
+
+def test_a_dataclass_that_changes_may_not_extend_it():
+    with pytest.raises(TypeError, match="non-frozen"):
+
+        @dataclass
+        class Named(Point):
+            name: str = ""
+
+
+def test_a_plain_class_that_extends_it_has_attributes_of_its_own():
+    class Named(Point):
+        pass
+
+    named = Named(1.0)
+    named.name = "a"  # type: ignore[attr-defined]
+    assert named.name == "a"  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError):
+        named.x = 2.0
+
+
+@frozen(eq=False)
+class Identified:
+    """A class whose objects equal only themselves."""
+
+    x: float
+
+
+def test_objects_without_comparison_equal_only_themselves():
+    identified = Identified(1.0)
+    assert identified == identified  # noqa: PLR0124
+    assert identified != Identified(1.0)
+    assert len({identified, Identified(1.0)}) == 2
+
+
+def test_methods_for_copies_and_changes_of_a_class_stay():
+    @frozen
+    class Cached:
+        text: str
+
+        def __getstate__(self) -> list[str]:
+            return [self.text.upper()]
+
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    assert copy.copy(Cached("a")).text == "A"
+    with pytest.raises(AttributeError, match=r"^text$"):
+        Cached("a").text = "b"

@@ -235,6 +235,8 @@ class CertifiedSide:
 
 @frozen
 class CertifiedImage:
+    """An image that a certificate names, with the hash of its file."""
+
     source: str
     sha256: str | None  # of the record, else of the file; None where it is not found either
     found: bool = True  # whether the file existed to be looked at
