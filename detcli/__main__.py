@@ -13,6 +13,13 @@ GRACE_S = 2.0
 
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # the second in WSL
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""The variable from which NumPy's OpenBLAS takes how many threads to start, when it is loaded.
+
+By default it starts one for each core. All of them keep their cores busy at first, for longer than
+the start of a command should take, and no matrix here is large enough for more than one.
+"""
+
 MIN_MEMORY = 4 << 30
 """Bytes that a process may take in any case; other programs may release memory."""
 
@@ -67,7 +74,9 @@ def main() -> None:
     from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT
 
     protect_stderr()
-    os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))  # OpenCV reads it when it loads
+    # Libraries read these variables when they are loaded.
+    os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
+    os.environ.setdefault(BLAS_THREADS, "1")
     available = _available_memory()
     if available is not None:
         limit_memory(available)

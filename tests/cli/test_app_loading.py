@@ -135,3 +135,33 @@ def test_help_and_paths_that_cannot_be_written_are_errors(line):
         assert done.returncode == code
         assert done.stdout == ""
         assert re.match(reason, done.stderr)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of threads")
+@pytest.mark.parametrize(("chosen", "threads"), [(None, 1), ("2", 2)])
+def test_the_matrices_of_numpy_get_no_threads_unless_they_are_asked_for(chosen, threads):
+    if threads > (os.cpu_count() or 1):
+        pytest.skip("OpenBLAS starts no more threads than there are cores")
+    variables = dict(os.environ)
+    variables.pop("OPENBLAS_NUM_THREADS", None)
+    if chosen is not None:
+        variables["OPENBLAS_NUM_THREADS"] = chosen
+    code = (
+        "import os, sys\n"
+        "sys.argv = ['detcli', '--version']\n"
+        "from detcli.__main__ import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    import numpy\n"
+        "    print(len(os.listdir('/proc/self/task')), file=sys.stderr)\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=variables,
+    )
+    assert finished.stderr.split() == [str(threads)]
