@@ -1,4 +1,4 @@
-"""Which images have records, and the stamps of their files, in about 34 bytes for each image."""
+"""Which images have records, and the stamps of their files, in about 30 bytes for each image."""
 
 import hashlib
 import re
@@ -14,8 +14,8 @@ HASH_BYTES = 12
 HASH_FORMAT = struct.Struct("<QI")
 """A hash as two numbers: the first 64 bits, which choose a bucket, and the last 32."""
 
-FILE_STAMP = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
-"""The usual stamp of a file: its size in bytes, and its time in us."""
+FILE_STAMP = re.compile(r"(0|[1-9][0-9]{0,8})-(0|[1-9][0-9]{0,18})", re.ASCII)
+"""The usual stamp of an image file: its size in bytes, below 1 GB, and its time in us."""
 
 NO_STAMP = 2**64 - 1
 """Stands for the time in a record without a stamp."""
@@ -132,7 +132,7 @@ class _Records:
     def __init__(self) -> None:
         self.hash_starts = array("Q")  # the first 64 bits of the hash of the image's name
         self.hash_ends = array("I")  # the last 32 bits
-        self.file_sizes = array("Q")  # in bytes
+        self.file_sizes = array("I")  # in bytes
         self.file_times_us = array("Q")
 
 
@@ -155,7 +155,7 @@ class _Index:
         self.file_times_us = records.file_times_us
         hash_starts = np.frombuffer(self.hash_starts, np.uint64)  # (R,), views of the same memory
         hash_ends = np.frombuffer(self.hash_ends, np.uint32)
-        file_sizes = np.frombuffer(self.file_sizes, np.uint64)
+        file_sizes = np.frombuffer(self.file_sizes, np.uint32)
         file_times_us = np.frombuffer(self.file_times_us, np.uint64)
 
         # The records of an image lie together after this, in the order in which they were added.
