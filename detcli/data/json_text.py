@@ -26,10 +26,12 @@ except ImportError:
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
-# Between these, Python and orjson write a number other than 0 alike. Beyond them, Python writes an
-# exponent with two digits, as in 1e-05, and orjson with one.
-MIN_PLAIN = 1e-4
-MAX_PLAIN = 1e15
+MARKS_OF_OTHER_TEXT = ("e", "0.0000", "n")
+"""What is in JSON of orjson if Python writes one of its numbers differently, or refuses it.
+
+That is a number with an exponent, such as 1e+16; one below 0.0001, which Python writes with an
+exponent; or null, in place of infinity and NaN. A few other numbers have these marks, too.
+"""
 
 
 def encode(value: Any) -> str:  # noqa: ANN401 - JSON
@@ -68,11 +70,11 @@ def encode_detections(detections: Detections) -> str:
     if not has_orjson or _has_optional_fields(detections):
         return encode(detections.to_dict())
     numbers = rounded(detections)  # (N, 5): score, x1, y1, x2, y2
-    if not _are_written_alike(numbers):
+    texts = _number_texts(numbers)  # five for each detection, one detection after the other
+    if texts is None:
         return encode(detections.to_dict())
 
     class_fields = _class_fields(detections.names)  # strings such as '"class_id": 0, ...'
-    texts = _number_texts(numbers)  # five for each detection, one detection after the other
     scores = texts[0::5]
     left, top, right, bottom = (texts[column::5] for column in range(1, 5))
     objects = []
@@ -92,23 +94,19 @@ def _has_optional_fields(detections: Detections) -> bool:
     return False
 
 
-def _number_texts(numbers: npt.NDArray[np.float64]) -> list[str]:
-    """Return the text of each number of an array, row by row, as orjson writes it."""
+def _number_texts(numbers: npt.NDArray[np.float64]) -> list[str] | None:
+    """Return the text of each number of an array, row by row, as Python writes it.
+
+    None if orjson, which is faster, may not write all of them as Python does.
+    """
     if numbers.size == 0:
         return []
-    json_list = orjson.dumps(numbers.ravel().tolist()).decode("ascii")  # such as "[0.5,10.0]"
-    return json_list[1:-1].split(",")
-
-
-def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
-    """Return whether Python and orjson write all of these numbers alike.
-
-    Those that need an exponent are written differently; infinite ones and NaN are refused by `json`
-    and become null in orjson.
-    """
-    magnitudes = np.abs(numbers)
-    needs_no_exponent = (magnitudes >= MIN_PLAIN) & (magnitudes < MAX_PLAIN)
-    return bool((needs_no_exponent | (numbers == 0)).all())
+    flat_numbers = numbers.ravel()
+    json_list = orjson.dumps(flat_numbers, option=orjson.OPT_SERIALIZE_NUMPY).decode("ascii")
+    for mark in MARKS_OF_OTHER_TEXT:
+        if mark in json_list:
+            return None
+    return json_list[1:-1].split(",")  # it is a list such as "[0.5,10.0]"
 
 
 @functools.lru_cache(maxsize=16)  # one for each model of the process
