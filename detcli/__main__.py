@@ -16,8 +16,8 @@ GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # the second in WSL
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """The variable from which NumPy's OpenBLAS takes how many threads to start, when it is loaded.
 
-By default it starts one for each core. All of them keep their cores busy at first, for longer than
-the start of a command should take, and no matrix here is large enough for more than one.
+By default it starts one for each core, and each waits busily for about 0.1 s. The matrices here are
+too small to gain from them. If the user has set OMP_NUM_THREADS, OpenBLAS takes the number there.
 """
 
 MIN_MEMORY = 4 << 30
@@ -76,7 +76,8 @@ def main() -> None:
     protect_stderr()
     # Libraries read these variables when they are loaded.
     os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
-    os.environ.setdefault(BLAS_THREADS, "1")
+    if "OMP_NUM_THREADS" not in os.environ:
+        os.environ.setdefault(BLAS_THREADS, "1")
     available = _available_memory()
     if available is not None:
         limit_memory(available)

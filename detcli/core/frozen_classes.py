@@ -36,9 +36,10 @@ def frozen(*, eq: bool) -> Callable[[type[T]], type[T]]: ...
 def frozen(kind: type[T] | None = None, /, *, eq: bool = True) -> Any:
     """Make a class a dataclass whose objects never change, as most types here are.
 
-    It does what `dataclass(frozen=True, slots=True)` does, only faster. The methods that the class
-    defines itself stay, such as its own `__repr__`. `InitVar` is not supported, and the class needs
-    a docstring.
+    It is made as `dataclass(frozen=True, slots=True)` makes it, only faster. The methods that it
+    defines itself stay, such as its own `__repr__`. What differs: `InitVar` is not supported; the
+    class needs a docstring; that a field without a default follows one with a default is noticed
+    only at the first object; and `pprint` does not lay out its fields.
 
     Args:
         kind: The class. Without one, the result is a decorator.
@@ -53,10 +54,10 @@ def frozen(kind: type[T] | None = None, /, *, eq: bool = True) -> Any:
 def _frozen_dataclass(kind: type[T], *, eq: bool) -> type[T]:
     """Convert a class for `frozen`, whose arguments these are."""
     own_methods = dict(vars(kind))
-    # `dataclass` compiles two methods of a frozen class. So it is told only if it insists on it, as
-    # the base of the class is frozen; afterwards the class is declared to be frozen.
-    has_frozen_base = any(is_dataclass(base) for base in kind.__bases__)
-    convert = dataclass(init=False, repr=False, eq=False, frozen=has_frozen_base, slots=True)
+    # `frozen=True` makes `dataclass` compile two methods. So it is passed only where the base of a
+    # class requires it, and noted in `__dataclass_params__` afterwards.
+    has_dataclass_base = any(is_dataclass(base) for base in kind.__bases__)
+    convert = dataclass(init=False, repr=False, eq=False, frozen=has_dataclass_base, slots=True)
     frozen_class: type[T] = convert(kind)
     vars(frozen_class)["__dataclass_params__"].frozen = True
 
@@ -64,7 +65,6 @@ def _frozen_dataclass(kind: type[T], *, eq: bool) -> type[T]:
         "__init__": _LazyInit(frozen_class),
         "__repr__": _repr_method(frozen_class),
         **_methods_against_changes(frozen_class),
-        **_state_methods(frozen_class),
     }
     if eq:
         methods["__eq__"] = _equality_method(frozen_class)
@@ -74,6 +74,9 @@ def _frozen_dataclass(kind: type[T], *, eq: bool) -> type[T]:
             method.__name__ = name
             method.__qualname__ = f"{frozen_class.__qualname__}.{name}"
             setattr(frozen_class, name, method)
+    for name, function in (("__getstate__", _read_state), ("__setstate__", _set_state)):
+        if name not in own_methods:
+            setattr(frozen_class, name, function)
     return frozen_class
 
 
@@ -95,7 +98,7 @@ class _LazyInit:
 
 
 class _NotGiven:
-    """Stands for an argument that is not given, where a function makes the value of the field."""
+    """The default of a parameter whose field has a `default_factory`."""
 
     def __repr__(self) -> str:
         return "<factory>"  # as in the signatures of dataclasses
@@ -164,7 +167,7 @@ class _InitCode:
         self._annotations[class_field.name] = class_field.type
 
     def compile(self, module_globals: dict[str, Any]) -> Callable[..., None]:
-        """Compile the function, for which a function around it is called with what names stand for.
+        """Compile the function inside another one, whose parameters are the names in its code.
 
         Args:
             module_globals: The global names of the module of the class, in which the annotations
@@ -204,18 +207,15 @@ def _methods_against_changes(frozen_class: type[Any]) -> dict[str, Callable[...,
     return {"__setattr__": set_attribute, "__delattr__": delete_attribute}
 
 
-def _state_methods(frozen_class: type) -> dict[str, Callable[..., Any]]:
-    """Make the methods by which `copy` and `pickle` read all fields, and set those of a copy."""
-    names = [class_field.name for class_field in fields(frozen_class)]
+def _read_state(self: Any) -> list[Any]:  # noqa: ANN401 - of any dataclass
+    """Return the values of all fields, for `copy` and `pickle`: a `__getstate__`."""
+    return [getattr(self, class_field.name) for class_field in fields(self)]
 
-    def get_state(self: object) -> list[Any]:
-        return [getattr(self, name) for name in names]
 
-    def set_state(self: object, values: list[Any]) -> None:
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(self, name, value)
-
-    return {"__getstate__": get_state, "__setstate__": set_state}
+def _set_state(self: Any, values: list[Any]) -> None:  # noqa: ANN401
+    """Set all fields of a copy, which `copy` and `pickle` may not do: a `__setstate__`."""
+    for class_field, value in zip(fields(self), values, strict=True):
+        object.__setattr__(self, class_field.name, value)
 
 
 def _repr_method(frozen_class: type) -> Callable[[object], str]:

@@ -1,17 +1,15 @@
 """Barcode: what a detection was read as."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-
-from detcli.core import frozen
 
 UNCHECKED = {"Codabar", "Code 39", "Code 39 Extended", "Code 39 Standard", "ITF"}
 """Symbologies that need neither a check digit nor error correction, in zxing-cpp's words."""
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, eq=False, slots=True)  # not `frozen`, which pprint does not lay out
 class Barcode:
     """Where a barcode, a matrix code or a marker is, and what it says."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ def new_image(size: Size) -> Pixels:
     return np.empty((*size, 3), np.uint8)
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, eq=False, slots=True)  # not `frozen`, which pprint does not lay out
 class Image:
     """A decoded image, possibly at reduced size.
 

@@ -27,10 +27,10 @@ except ImportError:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 MARKS_OF_OTHER_TEXT = ("e", "0.0000", "n")
-"""What is in JSON of orjson if Python writes one of its numbers differently, or refuses it.
+"""Text by which a list of orjson may differ from that of `json`, or `json` may refuse the list.
 
-That is a number with an exponent, such as 1e+16; one below 0.0001, which Python writes with an
-exponent; or null, in place of infinity and NaN. A few other numbers have these marks, too.
+It is in numbers with an exponent, such as 1e+16; in those below 0.0001, which Python writes with an
+exponent; and in null, which stands for infinity and NaN. A few other numbers have it, too.
 """
 
 

@@ -265,7 +265,7 @@ class Overlay:
     traces: dict[int, Points] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)  # pprint shows its fields, as of no `frozen` class
+@dataclass(frozen=True, eq=False, slots=True)  # not `frozen`, which pprint does not lay out
 class Record:
     """The result for one input: detections, or an error.
 

@@ -146,7 +146,7 @@ class Journal:
             records = (record for _, record in self._lines())
             self._inputs_to_repeat.add_incomplete_videos(records)
         has_these_settings = self._remove_records_to_repeat(force=force)
-        # Now, before networks are opened: they then get the memory that sorting took for a moment.
+        # Now, before the other workers open their networks, which reuse the memory of sorting.
         self._recorded_inputs.sort()
         if is_tracking and has_these_settings:
             self._settings = None

@@ -27,10 +27,9 @@ OTHER_STAMP = 2**64 - 2
 class RecordedImages:
     """The images that have records, in little memory, as there may be millions.
 
-    All records are added before the first question about an image. In between, `sort` makes an
-    index: a row for each image, sorted by the hashes of their names. The rows are divided into
-    buckets of two to four on average, by the first bits of the hash, so that a question compares
-    few rows.
+    All records are added, then `sort` is called once, then questions are asked. It makes an index:
+    a row for each image, sorted by the hashes of their names. The rows are divided into buckets of
+    two to four on average, by the first bits of the hash, so that a question compares few rows.
     """
 
     def __init__(self) -> None:
@@ -76,7 +75,13 @@ class RecordedImages:
         self._records.file_times_us.append(time_us)
 
     def sort(self) -> None:
-        """Sort the records by their images, after which questions can be asked."""
+        """Sort the records by their images, after which questions can be asked.
+
+        Raises:
+            ValueError: They are sorted already.
+        """
+        if self._index is not None:
+            raise ValueError("records are sorted once")
         self._index = _Index(self._records)
 
     def has(self, name: str) -> bool:

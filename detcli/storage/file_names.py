@@ -9,7 +9,7 @@ from detcli.core.text import closest, public_name
 
 MAX_NAME_BYTES = 220  # length of a name without numbers and suffix; file systems allow 255 in all
 
-# Patterns for `re`, which compiles one when it is first used: that takes long for these.
+# Strings, which `re` compiles when they are first used: that takes long.
 NOT_TEXT = r"[\ud800-\udc7f\udd00-\udfff]"  # surrogates that do not stand for a byte
 # Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
 FORBIDDEN = r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"

@@ -31,7 +31,8 @@ NO_CREDENTIALS = (
     r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
     r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
 )
-"""Words of obstore where it asked the machine for its identity, or could not read a key."""
+"""A pattern for the words of obstore where it asked the machine for its identity, or could not read
+a key. `re` compiles it when it is first used: that takes long."""
 
 CHECK_HOST = "check the network, and the variables for the endpoint and the proxy"
 

@@ -216,7 +216,9 @@ def test_a_frozen_dataclass_may_extend_it():
     class Named(Point):
         name: str = ""
 
-    assert Named(1.0, "a").name == "a"
+    named = Named(1.0, "a")
+    assert repr(copy.copy(named)).endswith("Named(x=1.0, name='a')")
+    assert copy.deepcopy(named) == named
 
 
 def test_a_dataclass_that_changes_may_not_extend_it():

@@ -3,6 +3,7 @@
 
 import json
 import os
+import pprint
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PureWindowsPath
@@ -262,3 +263,9 @@ def test_a_number_of_10_to_the_15_is_refused(side):
         to_record(changed_row(x1=side))
     with pytest.raises(ValueError, match="out of range"):
         finite(side)
+
+
+def test_pprint_shows_a_record_and_its_image_with_a_line_for_each_field():
+    text = pprint.pformat(record(Detections.empty(("a",))))
+    assert "\n       picture=Image(pixels=" in text
+    assert "\n                     size=(40, 60)" in text

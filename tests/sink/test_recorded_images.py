@@ -109,6 +109,13 @@ def test_records_are_added_before_they_are_sorted():
         images.add("a.jpg", None)
 
 
+def test_records_are_sorted_once():
+    images = RecordedImages()
+    images.sort()
+    with pytest.raises(ValueError, match="sorted once"):
+        images.sort()
+
+
 def test_questions_are_asked_after_the_records_are_sorted():
     images = RecordedImages()
     images.add("a.jpg", None)
