@@ -183,8 +183,11 @@ class _InitCode:
         for statement in self.statements or ["pass"]:
             lines.append(f"    {statement}")
         lines.append("  return __init__")
+        # Not `exec` of text, which may run while an interrupt ends the process, and resets what
+        # tells Python to end by the signal.
+        code = compile("\n".join(lines), "<string>", "exec")
         functions: dict[str, Any] = {}
-        exec("\n".join(lines), module_globals, functions)  # noqa: S102 - as dataclasses do
+        exec(code, module_globals, functions)  # noqa: S102 - as dataclasses do
         initialise: Callable[..., None] = functions["make_init"](**self._names)
         initialise.__annotations__ = self._annotations
         return initialise

@@ -139,14 +139,14 @@ def test_help_and_paths_that_cannot_be_written_are_errors(line):
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of threads")
 @pytest.mark.parametrize(
-    ("chosen", "threads"),
+    ("user_variables", "threads"),
     [({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, 2), ({"OMP_NUM_THREADS": "2"}, 2)],
 )
-def test_the_matrices_of_numpy_get_no_threads_unless_they_are_asked_for(chosen, threads):
+def test_the_matrices_of_numpy_get_no_threads_unless_they_are_asked_for(user_variables, threads):
     if threads > len(os.sched_getaffinity(0)):
         pytest.skip("OpenBLAS starts no more threads than there are cores")
-    variables = {**os.environ, **chosen}
-    for name in {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} - chosen.keys():
+    variables = {**os.environ, **user_variables}
+    for name in {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} - user_variables.keys():
         variables.pop(name, None)
     code = (
         "import os, sys\n"

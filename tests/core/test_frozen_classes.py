@@ -158,13 +158,13 @@ ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("positional", "named"), ARGUMENTS)
-def test_fields_are_set_as_in_a_dataclass(positional, named):
-    expected = ExpectedFields(*positional, **named)
-    made = FrozenFields(*positional, **named)
-    assert asdict(made) == asdict(expected)
-    assert astuple(made) == astuple(expected)
-    assert repr(made) == repr(expected)
+@pytest.mark.parametrize(("values", "values_by_name"), ARGUMENTS)
+def test_fields_are_set_as_in_a_dataclass(values, values_by_name):
+    expected = ExpectedFields(*values, **values_by_name)
+    frozen_fields = FrozenFields(*values, **values_by_name)
+    assert asdict(frozen_fields) == asdict(expected)
+    assert astuple(frozen_fields) == astuple(expected)
+    assert repr(frozen_fields) == repr(expected)
 
 
 def test_each_object_has_its_own_default_list():
@@ -195,49 +195,49 @@ def test_what_is_shown_of_a_class_before_its_first_object():
 
 
 @frozen
-class Place(Point):
+class PlanePoint(Point):
     """A class whose base never changes either."""
 
     y: float = 0.0
 
 
 def test_a_class_that_extends_another():
-    place = Place(1.0, 2.0)
-    assert repr(place) == "Place(x=1.0, y=2.0)"
-    assert place != Point(1.0)
-    assert pickle.loads(pickle.dumps(place)) == place  # noqa: S301
+    point = PlanePoint(1.0, 2.0)
+    assert repr(point) == "PlanePoint(x=1.0, y=2.0)"
+    assert point != Point(1.0)
+    assert pickle.loads(pickle.dumps(point)) == point  # noqa: S301
     for name in ("x", "y"):
         with pytest.raises(FrozenInstanceError):
-            setattr(place, name, 3.0)
+            setattr(point, name, 3.0)
 
 
 def test_a_frozen_dataclass_may_extend_it():
     @dataclass(frozen=True)
-    class Named(Point):
+    class NamedPoint(Point):
         name: str = ""
 
-    named = Named(1.0, "a")
-    assert repr(copy.copy(named)).endswith("Named(x=1.0, name='a')")
-    assert copy.deepcopy(named) == named
+    point = NamedPoint(1.0, "a")
+    assert repr(copy.copy(point)).endswith("NamedPoint(x=1.0, name='a')")
+    assert copy.deepcopy(point) == point
 
 
 def test_a_dataclass_that_changes_may_not_extend_it():
     with pytest.raises(TypeError, match="non-frozen"):
 
         @dataclass
-        class Named(Point):
+        class NamedPoint(Point):
             name: str = ""
 
 
 def test_a_plain_class_that_extends_it_has_attributes_of_its_own():
-    class Named(Point):
+    class NamedPoint(Point):
         pass
 
-    named = Named(1.0)
-    named.name = "a"  # type: ignore[attr-defined]
-    assert named.name == "a"  # type: ignore[attr-defined]
+    point = NamedPoint(1.0)
+    point.name = "a"  # type: ignore[attr-defined]
+    assert point.name == "a"  # type: ignore[attr-defined]
     with pytest.raises(FrozenInstanceError):
-        named.x = 2.0
+        point.x = 2.0
 
 
 @frozen(eq=False)
