@@ -178,7 +178,7 @@ def _create_quietly(graph: bytes, options: Any, providers: Sequence[Provider]) -
     # Without `enable_fallback=0`, ONNX Runtime prints a failure and tries again on the CPU.
     session = onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
     # It would keep the graph, to open it once more with other providers, which nothing does here.
-    session._model_bytes = None  # noqa: SLF001 - there is no other way to save this memory
+    session._model_bytes = None  # noqa: SLF001 - nothing public frees this memory
     return session
 
 

@@ -440,7 +440,7 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
         group: The group that it is in, a field that `panel` made; None for an option that only one
             command has.
     """
-    declared: Option = declaration.metadata["option"]
+    declared_option: Option = declaration.metadata["option"]
     changes: Fields = {"name": name, "type": value_type, "default": declaration.default}
     panel_title = "Options"
     affects_detections = False
@@ -448,11 +448,11 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
         changes["group"] = group.type
         panel_title = group.metadata["panel"]
         affects_detections = group.metadata["affects_detections"]
-    if not declared.panel:
+    if not declared_option.panel:
         changes["panel"] = panel_title
-    if declared.affects_detections is None:
+    if declared_option.affects_detections is None:
         changes["affects_detections"] = affects_detections
-    return replace(declared, **changes)
+    return replace(declared_option, **changes)
 
 
 @cache

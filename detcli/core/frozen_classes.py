@@ -53,7 +53,7 @@ def frozen(kind: type[T] | None = None, /, *, eq: bool = True) -> Any:
 
 def _frozen_dataclass(kind: type[T], *, eq: bool) -> type[T]:
     """Convert a class for `frozen`, whose arguments these are."""
-    own_methods = dict(vars(kind))
+    own_attributes = dict(vars(kind))
     # `frozen=True` makes `dataclass` compile two methods. So it is passed only where the base of a
     # class requires it, and noted in `__dataclass_params__` afterwards.
     has_dataclass_base = any(is_dataclass(base) for base in kind.__bases__)
@@ -70,12 +70,12 @@ def _frozen_dataclass(kind: type[T], *, eq: bool) -> type[T]:
         methods["__eq__"] = _equality_method(frozen_class)
         methods["__hash__"] = _hash_method(frozen_class)
     for name, method in methods.items():
-        if own_methods.get(name) is None:  # a class with its own `__eq__` has None as `__hash__`
+        if own_attributes.get(name) is None:  # a class with its own `__eq__` has None as `__hash__`
             method.__name__ = name
             method.__qualname__ = f"{frozen_class.__qualname__}.{name}"
             setattr(frozen_class, name, method)
     for name, function in (("__getstate__", _read_state), ("__setstate__", _set_state)):
-        if name not in own_methods:
+        if name not in own_attributes:
             setattr(frozen_class, name, function)
     return frozen_class
 

@@ -15,6 +15,20 @@ HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "hugging
 UNUSUAL = {"obstore", "botocore", "urllib.request", "zxingcpp", "PIL"}
 
 
+def words_on_stderr(code, environment):
+    """Run Python code in a process, which has to succeed, and return what it prints as errors."""
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stderr.split()
+
+
 def imported_by(*arguments, environment=None):
     """Modules that a run of the command line loads."""
     # `main` ends by os._exit while a thread still runs, by the interpreter's end otherwise.
@@ -28,16 +42,7 @@ def imported_by(*arguments, environment=None):
         "from detcli.__main__ import main\n"
         "main()\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return set(finished.stderr.split())
+    return set(words_on_stderr(code, environment))
 
 
 @pytest.mark.parametrize(
@@ -158,12 +163,4 @@ def test_the_matrices_of_numpy_get_no_threads_unless_they_are_asked_for(user_var
         "    import numpy\n"
         "    print(len(os.listdir('/proc/self/task')), file=sys.stderr)\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=variables,
-    )
-    assert finished.stderr.split() == [str(threads)]
+    assert words_on_stderr(code, variables) == [str(threads)]
