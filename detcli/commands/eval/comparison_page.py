@@ -13,7 +13,7 @@ from detcli.commands.eval.comparison_report import (
 from detcli.commands.eval.deferred_page import DeferredPage
 from detcli.commands.eval.image_pairs import FalsePositive, ImagePair, ObjectPair, corners
 from detcli.commands.eval.matches import CORRECT, IOU, MatchedBox
-from detcli.commands.eval.metrics import metric_text
+from detcli.commands.eval.metrics import metric_or_unknown
 from detcli.data.record import RecordJson
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, PageTable
@@ -242,8 +242,8 @@ def _summary(report: ComparisonReport) -> list[str]:
     """Sum up the comparison in a few lines."""
     sentences = [report.verdict()]
     for title, figure in (("mAP50-95", report.map50_95), ("mAP50", report.map50)):
-        left = _metric_or_unknown(figure.left)
-        right = _metric_or_unknown(figure.right)
+        left = metric_or_unknown(figure.left)
+        right = metric_or_unknown(figure.right)
         difference = difference_text(figure.difference)
         interval = f"{interval_text(figure.interval)} in {report.coverage:.0%} of resamples"
         sentences.append(f"{title}: {left} and {right}, difference {difference} ({interval})")
@@ -259,13 +259,6 @@ def _outcomes_text(side: ComparedSide) -> str:
     outcomes = side.outcomes
     counts = f"{outcomes.found} found, {outcomes.false} false positives"
     return f"{counts}, {outcomes.missed} missed, above {side.conf:g}"
-
-
-def _metric_or_unknown(figure: float | None) -> str:
-    """Format a metric for people; "unknown" if there are no labelled boxes."""
-    if figure is None:
-        return "unknown"
-    return metric_text(figure)
 
 
 def _tables(

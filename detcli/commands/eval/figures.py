@@ -15,7 +15,7 @@ from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.deferred_page import DeferredPage
 from detcli.commands.eval.evaluator import Evaluator
 from detcli.commands.eval.matches import CORRECT, FALSE, IOU, MISSED, MatchedBox
-from detcli.commands.eval.metrics import Score, metric_text
+from detcli.commands.eval.metrics import Score, metric_or_unknown
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.page.entries import BoxKind, PageBox
@@ -501,17 +501,11 @@ def _summary(report: EvalReport, outcome_counts: Mapping[int, Sequence[int]]) ->
         false_count += counts[FALSE]
         missed_count += counts[MISSED]
 
-    map50_95 = _metric_or_unknown(report.metrics.map50_95)
-    map50 = _metric_or_unknown(report.metrics.map50)
+    map50_95 = metric_or_unknown(report.metrics.map50_95)
+    map50 = metric_or_unknown(report.metrics.map50)
     counts_text = f"{correct_count} found, {false_count} false positives, {missed_count} missed"
     limits_text = f"above {report.confusions.conf:g} and from an IoU of {IOU:g} on"
     return [f"mAP50-95 {map50_95}, mAP50 {map50}", f"{counts_text}, {limits_text}"]
-
-
-def _metric_or_unknown(figure: float | None) -> str:
-    if figure is None:
-        return "unknown"
-    return metric_text(figure)
 
 
 class _ConfusionTable:

@@ -17,6 +17,13 @@ def metric_text(value: float) -> str:
     return f"{value:.3f}"
 
 
+def metric_or_unknown(value: float | None) -> str:
+    """A figure as people read it, or "unknown" where no box is labelled."""
+    if value is None:
+        return "unknown"
+    return metric_text(value)
+
+
 @frozen
 class Metrics:
     """COCO's twelve figures, from 0 to 1; each is None if the data has no objects to detect.
